@@ -32,6 +32,9 @@ EVERYTHING = None  # what the user's own code reads
 
 # Values for keys whose type does not say enough.
 VALUES: dict[str, list[Any]] = {
+    # with the default of one host, a half and twice of nothing would be that one
+    "verl.train_nodes": [2],
+    "verl.rollout_nodes": [2],
     "ray.address": ["192.0.2.9:6379"],
     "environments": [],  # see _entries
     "trainer.command": [("sh", "other.sh")],

@@ -20,7 +20,7 @@ from liverl.engines.tool_formats import VERL_FORMATS
 from liverl.environments import default_cache_dir, ensure
 from liverl.plan import make_plan
 from liverl.plan.build import environment_spec
-from liverl.plan.verl_trainer import path_files
+from liverl.plan.verl_trainer import MAIN, MAIN_ASYNC, path_files
 from liverl.preflight.verl import LOGGERS
 
 pytestmark = pytest.mark.stack
@@ -38,6 +38,18 @@ CASES: dict[str, list[str]] = {
     "liverl-gen1 standalone": [
         INDEX,
         *("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "training.train_prompt_mini_batch_size=16"),
+    ],
+    "liverl-gen1 fully_async": [
+        INDEX,
+        *("verl.trainer_mode=fully_async", "verl.rollout_gpus=4", "verl.fully_async.staleness_threshold=1"),
+    ],
+    "liverl-gen1 fully_async pools": [
+        INDEX,
+        *("verl.trainer_mode=fully_async", "infrastructure.nnodes=3", "verl.train_nodes=2"),
+        *("verl.rollout_nodes=1", "run.topology=in_process", "verl.fully_async.max_concurrent_samples=40"),
+    ],
+    "cpu-verl fully_async": [
+        *("verl.trainer_mode=fully_async", "verl.rollout_gpus=1", "infrastructure.ngpus_per_node=2"),
     ],
     "liverl-gen1 attached": [INDEX, "ray.address=h:6379"],
     "liverl-gen1 all knobs": [
@@ -61,11 +73,12 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.tracking import Tracking
 answer = {"values": {}, "parsers": sorted(ToolParser._registry), "loggers": sorted(Tracking.supported_backend)}
-with initialize_config_dir(os.path.join(os.path.dirname(verl.__file__), "trainer", "config"), version_base=None):
-    for name, overrides in json.load(sys.stdin).items():
-        config = compose("ppo_trainer", overrides)
+for name, (folder, main, overrides) in json.load(sys.stdin).items():
+    with initialize_config_dir(os.path.join(os.path.dirname(verl.__file__), folder), version_base=None):
+        config = compose(main, overrides)
         OmegaConf.resolve(config)
-        validate_config(config, need_reference_policy(config), need_critic(config))
+        if main == "ppo_trainer":  # the other one does not call it
+            validate_config(config, need_reference_policy(config), need_critic(config))
         omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
         keys = [text.lstrip("+").partition("=")[0] for text in overrides]
         plain = {key: OmegaConf.select(config, key) for key in keys}
@@ -76,8 +89,20 @@ print("ANSWER" + json.dumps(answer))
 """
 
 
+# verl's module of a trainer -> where its configuration is.
+CONFIGURATIONS = {
+    MAIN: ("trainer/config", "ppo_trainer"),
+    MAIN_ASYNC: ("experimental/fully_async_policy/config", "fully_async_ppo_trainer"),
+}
+
+
 def planned(name: str) -> list[str]:
     """The overrides of a case, without Hydra's own."""
+    return asked(name)[1]
+
+
+def asked(name: str) -> tuple[str, list[str]]:
+    """The module of a case's trainer, and ``planned``."""
     sets = ["run.name=n", *CASES[name]]
     loaded = load_config(profile=name.split()[0], sets=sets, env={})
     config = resolved(loaded.config, env={"LIVERL_CACHE_DIR": "/c"}, cwd=Path("/w"), now=0.0)
@@ -86,7 +111,7 @@ def planned(name: str) -> list[str]:
     filled = [
         text.replace("{run_dir}", str(RUN)).replace("{attempt_dir}", f"{RUN}/a1") for text in trainer.argv[3:]
     ]
-    return [text for text in filled if not text.startswith("hydra.")]
+    return trainer.argv[2], [text for text in filled if not text.startswith("hydra.")]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +120,7 @@ def answer() -> dict[str, Any]:
         pytest.skip("LIVERL_TEST_VERL_PYTHON names no Python with verl")
     told = subprocess.run(
         [PYTHON, "-c", COMPOSE],
-        input=json.dumps({name: planned(name) for name in CASES}),
+        input=json.dumps({name: (*CONFIGURATIONS[asked(name)[0]], asked(name)[1]) for name in CASES}),
         capture_output=True,
         text=True,
         timeout=170,

@@ -27,6 +27,7 @@ VARIANTS: list[list[str]] = [
     ["ray.address=h:6379"],
     ["infrastructure.nnodes=2", "verl.agent_loop=mine"],
     ["verl.device=cpu", "vllm.gen_tp=1"],
+    ["verl.trainer_mode=fully_async", "verl.rollout_gpus=4"],
     ["embedded.faults.late_replica.seconds=1"],
     ["agent.command=[agent]", "reward.function=/r.py:f"],
     ["notify.targets=[{command: [tell]}]"],

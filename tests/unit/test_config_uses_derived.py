@@ -44,6 +44,7 @@ VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
         ("verl.agent_loop=tool_agent",),
         ("verl.agent_loop=my_own",),
         ("verl.rollout_mode=standalone", "verl.rollout_gpus=4"),
+        ("verl.trainer_mode=fully_async", "verl.rollout_gpus=4"),
         ("agent.command=[agent]", "reward.function=/r.py:f"),
         ("agent.kind=harbor",),
         ("agent.kind=harbor", "harbor_agent.environment_import_path=null"),
@@ -224,7 +225,8 @@ SEVERAL = {
     },
     VERL: {
         "backend proxy-list trainer": "model.served_model_name",
-        "backend cluster proxy ray trainer": "infrastructure.nnodes infrastructure.ngpus_per_node",
+        "backend cluster proxy ray trainer": "infrastructure.nnodes infrastructure.ngpus_per_node verl.train_nodes",
+        "backend cluster proxy ray": "verl.rollout_nodes",  # the trainer, too, once its mode has such hosts
         "cluster ray": "infrastructure.ray_dashboard_port ray.temp_dir",
         "backend ray trainer": "verl.device",
         "ray trainer": "agent.path infrastructure.vllm_logging_level credentials.wandb_api_key credentials.wandb_mode "
@@ -244,9 +246,10 @@ SEVERAL = {
     COMMAND: {
         "backend trainer": "model.served_model_name infrastructure.litellm_port supervise.kill_grace "
         "experiment.trials_dir trainer.cwd",
-        "backend cluster trainer": "infrastructure.nnodes infrastructure.ngpus_per_node",
+        "backend cluster trainer": "infrastructure.nnodes infrastructure.ngpus_per_node verl.train_nodes "
+        "verl.rollout_nodes",
         "cluster trainer": "infrastructure.ray_dashboard_port environment.venv_path",
-        "backend cluster": "vllm.gen_tp verl.rollout_mode verl.rollout_gpus",
+        "backend cluster": "vllm.gen_tp verl.rollout_mode verl.rollout_gpus verl.trainer_mode",
     },
 }
 

@@ -68,7 +68,10 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_SHAPE, "run: topology; trainer: kind; verl: device"),
     (_ENGINE, "run: engine"),
     (_MODEL, "model: model_path"),
-    (_SHARDS, "infrastructure: nnodes ngpus_per_node; verl: rollout_mode rollout_gpus"),
+    (
+        _SHARDS,
+        "infrastructure: nnodes ngpus_per_node; verl: rollout_mode rollout_gpus trainer_mode train_nodes rollout_nodes",
+    ),
     (_KEY, "infrastructure: anthropic_api_key"),
     (_LIVE, "run: replicas; trainer: restart; verl: actor_deadline address_deadline health_deadline"),
     (_LIVE, "supervise: *; observe: *; diagnosis: *; ui: *"),
@@ -89,7 +92,8 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "data: *; infrastructure: node0_ip; k8s: *; training: *; algorithm: *; harbor_agent: *"),
     (
         _TRAINER,
-        "harbor_runtime: *; trainer: command cwd env logs; verl: *; verl.faults: *; verl.faults.late_replica: *",
+        "harbor_runtime: *; trainer: command cwd env logs; verl: *; verl.fully_async: *; verl.faults: *; "
+        "verl.faults.late_replica: *",
     ),
     (
         _TRAINER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from liverl.agents.harbor.config import composed, in_cluster
-from liverl.config import sizing
+from liverl.config import sizing, trainer_mode
 from liverl.config.carrier import agent_loop, carrier
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR
@@ -79,6 +79,16 @@ def engine_reads(c: RunConfig, key: str) -> bool:
 def needs_gpus(c: RunConfig) -> bool:
     """Whether the run starts replicas on GPUs itself."""
     return managed(c) and bool(ENGINES[c.run.engine].gpus)
+
+
+def fully_async(c: RunConfig) -> bool:
+    """Whether verl's fully asynchronous trainer runs."""
+    return not managed(c) and trainer_mode.fully_async(c)
+
+
+def batch_size(c: RunConfig) -> bool:
+    """Whether a step is a batch of ``train_batch_size`` prompts."""
+    return embedded_or_verl(c) and not fully_async(c)
 
 
 def embedded_trainer(c: RunConfig) -> bool:

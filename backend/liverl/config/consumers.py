@@ -101,9 +101,16 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _engine_group("vllm: gen_tp", inert.vllm_key, when.verl_or_command),
     _engine_group("vllm: *", inert.vllm_key, when.verl_trainer, but="gen_tp"),
     _group(
-        "training: train_batch_size n_resp_per_prompt train_prompt_mini_batch_size total_steps save_freq",
+        "training: n_resp_per_prompt train_prompt_mini_batch_size total_steps save_freq",
         {_PLAN: when.embedded_or_verl},
         inert.trial_key(""),
+    ),
+    _group(
+        "training: train_batch_size",
+        {_PLAN: when.batch_size},
+        inert.trial_key(
+            "", "in verl.trainer_mode fully_async a step is a version of the parameters: see verl.fully_async"
+        ),
     ),
     _group(
         "training: *",
@@ -205,7 +212,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.joined_hosts},
         inert.ray_key("no other host joins the Ray of this run"),
     ),
-    _group("verl: rollout_mode rollout_gpus", {_PLAN: when.any_ray}, inert.ray_key("")),
+    _group(
+        "verl: rollout_mode rollout_gpus trainer_mode train_nodes rollout_nodes",
+        {_PLAN: when.any_ray},
+        inert.ray_key(""),
+    ),
+    _group("verl.fully_async: *", {_PLAN: when.fully_async}, inert.fully_async_key),
     _group(
         "verl: *",
         {_PLAN: when.our_ray},

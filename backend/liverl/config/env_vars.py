@@ -23,6 +23,8 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("NODE0_IP", "infrastructure.node0_ip"),
     ("NNODES", "infrastructure.nnodes"),
     ("NGPUS_PER_NODE", "infrastructure.ngpus_per_node"),
+    ("N_NODES_TRAIN", "verl.train_nodes"),
+    ("N_NODES_ROLLOUT", "verl.rollout_nodes"),
     ("RAY_PORT", "infrastructure.ray_port"),
     ("RAY_DASHBOARD_PORT", "infrastructure.ray_dashboard_port"),
     ("LITELLM_PORT", "infrastructure.litellm_port"),

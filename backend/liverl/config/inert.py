@@ -7,6 +7,7 @@ from collections.abc import Callable
 from liverl.config import conditions as when
 from liverl.config.env_vars import variables_set
 from liverl.config.schema import RunConfig
+from liverl.config.trainer_mode import trainer_mode
 from liverl.engines import ENGINES
 
 Why = Callable[[RunConfig], str]
@@ -61,6 +62,13 @@ def wandb_key(c: RunConfig) -> str:
 def restart_key(c: RunConfig) -> str:
     """The reason for ``trainer.restart``."""
     return "trainer.kind is none: no trainer runs" if c.trainer.kind == "none" else STARTED_ONCE
+
+
+def fully_async_key(c: RunConfig) -> str:
+    """The reason for a key of verl's fully asynchronous trainer."""
+    if not when.our_ray(c):
+        return ray_key("")(c)
+    return f"verl.trainer_mode is {trainer_mode(c)}, not fully_async"
 
 
 def verl_key(c: RunConfig) -> str:

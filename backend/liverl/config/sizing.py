@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from liverl.config.schema import RunConfig
+from liverl.config.trainer_mode import by_nodes, fully_async, generates_apart
 
 BUILTIN = "builtin:"  # a policy of the embedded engine
 # A small model with its data, made by liverl.verl_runtime.smoke; the prefix is followed by the directory for it.
@@ -17,6 +18,11 @@ SMOKE = "smoke:"
 CPUS_PER_GPU = 3
 # TransferQueue's controller reserves one CPU, and so does each of its storage units (verl's default: 8).
 CONTROLLER_CPUS, STORAGE_UNITS = 1, 8
+# verl's fully asynchronous trainer has no TransferQueue, but actors of its own: FullyAsyncTaskRunner 1,
+# FullyAsyncRollouter 10, FullyAsyncTrainer 10, MessageQueue 2 (verl/experimental/fully_async_policy, 0.9.1). The
+# placement groups of replicas on GPUs of their own reserve fewer CPUs (verl/workers/rollout/replica.py).
+FULLY_ASYNC_CPUS = 1 + 10 + 10 + 2
+CPUS_PER_ROLLOUT_GPU = 2
 # Any other actor needs one free CPU while it is created, and releases it.
 CREATION_CPUS = 1
 LEAST_PORTS = 7 + 64  # of ``ray.worker_ports``: those of Ray's own processes, and some workers
@@ -54,27 +60,51 @@ def _number(config: RunConfig, key: str, otherwise: int) -> int:
 
 
 def trainer_gpus(config: RunConfig) -> int:
-    """Number of GPUs that train; with rollout_mode hybrid, the same GPUs also generate.
+    """Number of GPUs that train; in verl.trainer_mode sync, the same GPUs also generate.
 
     Raises:
         SizeError: see there. So do all functions below that return a number of GPUs, replicas, units or CPUs.
     """
+    return train_nodes(config) * _training_on_host(config)
+
+
+def train_nodes(config: RunConfig) -> int:
+    """Number of hosts with GPUs that train."""
+    return _number(config, "trainer.nnodes", config.verl.train_nodes or config.infrastructure.nnodes)
+
+
+def _training_on_host(config: RunConfig) -> int:
+    """Number of GPUs that train on each host that has some."""
     infra = config.infrastructure
-    each = _number(config, "trainer.n_gpus_per_node", infra.ngpus_per_node - config.verl.rollout_gpus)
-    return _number(config, "trainer.nnodes", infra.nnodes) * each
+    return _number(config, "trainer.n_gpus_per_node", infra.ngpus_per_node - config.verl.rollout_gpus)
+
+
+def rollout_nodes(config: RunConfig) -> int:
+    """Number of hosts with GPUs that only generate, in a run that has such GPUs."""
+    given = config.verl.rollout_nodes or config.infrastructure.nnodes
+    return _number(config, f"{_pool(config)}.nnodes", given)
+
+
+def _pool(config: RunConfig) -> str:
+    """verl's section with the GPUs that only generate."""
+    return "rollout" if fully_async(config) else _ROLLOUT
+
+
+def generating_on_host(config: RunConfig) -> int:
+    """Number of GPUs that only generate on each host that has some."""
+    verl = config.verl
+    given = config.infrastructure.ngpus_per_node if verl.rollout_nodes else verl.rollout_gpus
+    return _number(config, f"{_pool(config)}.n_gpus_per_node", given)
 
 
 def pool_gpus(config: RunConfig) -> int:
-    """Number of GPUs that only generate: 0 unless rollout_mode is standalone."""
-    if config.verl.rollout_mode == "hybrid":
-        return 0
-    each = _number(config, f"{_ROLLOUT}.n_gpus_per_node", config.verl.rollout_gpus)
-    return _number(config, f"{_ROLLOUT}.nnodes", config.infrastructure.nnodes) * each
+    """Number of GPUs that only generate: 0 in verl.trainer_mode sync."""
+    return rollout_nodes(config) * generating_on_host(config) if generates_apart(config) else 0
 
 
 def generating_gpus(config: RunConfig) -> int:
     """Number of GPUs that replicas run on."""
-    return trainer_gpus(config) if config.verl.rollout_mode == "hybrid" else pool_gpus(config)
+    return pool_gpus(config) if generates_apart(config) else trainer_gpus(config)
 
 
 def replica_gpus(config: RunConfig) -> int:
@@ -107,23 +137,37 @@ def cpus_needed(config: RunConfig) -> int:
 
     Ray only counts them, so the number may exceed the CPUs of the machine.
     """
-    gpus = trainer_gpus(config) + pool_gpus(config)
-    return CONTROLLER_CPUS + storage_units(config) + CPUS_PER_GPU * gpus + CREATION_CPUS
+    return _actor_cpus(config) + _cpus_of(config, trainer_gpus(config), pool_gpus(config))
+
+
+def _actor_cpus(config: RunConfig) -> int:
+    """CPUs of verl's actors that need no GPU."""
+    if fully_async(config):
+        return FULLY_ASYNC_CPUS + CREATION_CPUS
+    return CONTROLLER_CPUS + storage_units(config) + CREATION_CPUS
+
+
+def _cpus_of(config: RunConfig, training: int, generating: int) -> int:
+    """CPUs that verl reserves beside GPUs."""
+    each = CPUS_PER_ROLLOUT_GPU if fully_async(config) else CPUS_PER_GPU
+    return CPUS_PER_GPU * training + each * generating
 
 
 def cpus_per_host(config: RunConfig) -> int:
     """Number of CPUs that Ray must have on each host; on one host all of ``cpus_needed``.
 
-    verl reserves CPUs beside the GPUs of a host. What needs no GPU (TransferQueue's actors, verl's main process) lands
-    on any host, so each has room for all of it.
+    verl reserves CPUs beside the GPUs of a host. What needs no GPU (verl's main process, the actors of its data plane)
+    lands on any host, so each has room for all of it.
     """
-    infra, verl = config.infrastructure, config.verl
-    if infra.nnodes == 1:
+    if config.infrastructure.nnodes == 1:
         return cpus_needed(config)
-    gpus = _number(config, "trainer.n_gpus_per_node", infra.ngpus_per_node - verl.rollout_gpus)
-    if verl.rollout_mode != "hybrid":
-        gpus += _number(config, f"{_ROLLOUT}.n_gpus_per_node", verl.rollout_gpus)
-    return CONTROLLER_CPUS + storage_units(config) + CPUS_PER_GPU * gpus + CREATION_CPUS
+    training = _training_on_host(config)
+    generating = generating_on_host(config) if generates_apart(config) else 0
+    if by_nodes(config):  # a host has one kind
+        beside = max(_cpus_of(config, training, 0), _cpus_of(config, 0, generating))
+    else:
+        beside = _cpus_of(config, training, generating)
+    return _actor_cpus(config) + beside
 
 
 def worker_ports(text: str) -> range:

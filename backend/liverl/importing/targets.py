@@ -258,8 +258,6 @@ WITHOUT_MEANING: dict[str, str] = {
 
 # Variables whose meaning a run of ours has not, with what that means for the run.
 NOT_HERE: dict[str, str] = {
-    "N_NODES_TRAIN": "nodes that only train are not a key; verl.rollout_mode standalone splits each host's GPUs",
-    "N_NODES_ROLLOUT": "nodes that only generate are not a key; verl.rollout_mode standalone splits each host's GPUs",
     "ENABLE_R3": "routing replay needs a tree of verl with it; see trainer.overrides",
     "EP_SIZE": "expert parallelism of the trainer needs the engine veomni",
     "HARBOR_VAL_MAX_RETRIES": "validation has the limits of training",

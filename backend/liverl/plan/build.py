@@ -14,6 +14,7 @@ from liverl.config import LoadedConfig, conditions, inert_keys, sizing
 from liverl.config.dump import holds_secret_name, looks_secret, without_secrets
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR, EnvironmentEntry
+from liverl.config.trainer_mode import step_prompts
 from liverl.engines import ENGINES
 from liverl.model import Carrier, Inert
 from liverl.plan import (
@@ -42,6 +43,7 @@ from liverl.plan.spec import (
     Settings,
 )
 from liverl.plan.steps import steps_given
+from liverl.plan.verl_overrides import divided as said_of_divided
 from liverl.util.plural import quantity
 
 
@@ -63,6 +65,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     needs = (need for s in parts.everything for need in s.depends_on if need.condition == "environment_ready")
     names = {s.environment for s in parts.everything if s.environment} | {need.on for need in needs}
     trains = config.trainer.kind in ("embedded", "verl")
+    divided = said_of_divided(config)
     total_steps, steps_by = steps_given(loaded, parts.services)
     return Plan(
         run=f"{run_dir.parent.name}/{run_dir.name}",
@@ -75,9 +78,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         replica_arguments=parts.arguments,
         total_steps=total_steps,
         steps_by=steps_by,
-        trials_per_step=config.training.train_batch_size * config.training.n_resp_per_prompt
-        if trains
-        else None,
+        trials_per_step=step_prompts(config) * config.training.n_resp_per_prompt if trains else None,
         served_model=config.model.served_model_name,
         trial_timeout=config.proxy.request_timeout,
         ray=parts.ray,
@@ -89,7 +90,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         settings=_settings(config),
         notify=notify_plan(config),
         inert=_inert(loaded),
-        warnings=(*loaded.warnings, *said),
+        warnings=(*loaded.warnings, *said, *divided),
     )
 
 

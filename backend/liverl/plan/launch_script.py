@@ -9,6 +9,7 @@ from pathlib import Path
 
 from liverl.config import sizing
 from liverl.config.schema import RunConfig
+from liverl.config.trainer_mode import by_nodes
 from liverl.plan.policies import stop_stages
 from liverl.plan.spec import BATCH_END, Probe, Probes, RestartPolicy, ScriptOutputs, ServiceSpec
 from liverl.plan.verl_trainer import CAPACITY_END, network_env, script_env, secret_env
@@ -75,8 +76,11 @@ def expected_replicas(config: RunConfig, given: Mapping[str, str] | None = None)
     Raises:
         SizeError: an override that decides the size of the run is not a whole number.
     """
+    keys = {
+        key: theirs for key, theirs in SIZE_KEYS.items() if not (by_nodes(config) and key.endswith(".nnodes"))
+    }
     known = given is None or all(
-        key in given or sizing.override(config, theirs) is not None for key, theirs in SIZE_KEYS.items()
+        key in given or sizing.override(config, theirs) is not None for key, theirs in keys.items()
     )
     return sizing.expected_replicas(config) if known else 0
 

@@ -1,4 +1,5 @@
-"""RunConfig -> the overrides of ``python -m verl.trainer.main_ppo``, for verl 0.9.1: one function per section.
+"""RunConfig -> the overrides of verl's trainer (``main_ppo``, or ``fully_async_main``) for verl 0.9.1: one function per
+section.
 
 Keys are spelled as in verl's configuration; a key that it does not have is marked as new. Settings without a key in our
 configuration keep verl's default or come from ``trainer.overrides``.
@@ -15,15 +16,18 @@ from liverl.config import sizing
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections import verl as stack
+from liverl.config.trainer_mode import by_nodes, fully_async, rollout_prompts, trainer_mode
 from liverl.engines.adapter.argv import IfKnown
 from liverl.engines.tool_formats import VERL_FORMATS
 from liverl.engines.vllm import SCALE_OUT
 from liverl.plan import agent_loops, attention
 from liverl.plan.hydra import Override, command_line
+from liverl.util.plural import plural
 
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _CRITIC = "critic"
+SINGLE_TURN = "single_turn_agent"
 GAE = "gae"  # verl/trainer/ppo/utils.py need_critic
 CRITIC_LEARNING_RATE = 1e-5  # verl's own (trainer/config/critic/critic.yaml), said so that it is seen
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
@@ -34,7 +38,7 @@ CPU_WEIGHTS = "liverl_cpu"
 
 
 def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
-    """The arguments of ``main_ppo``. Those in ``trainer.overrides`` replace ours and ``further``."""
+    """The arguments of the trainer. Those in ``trainer.overrides`` replace ours and ``further``."""
     sections = (
         data,
         model,
@@ -61,12 +65,15 @@ def _under(prefix: str, values: dict[str, Any]) -> Iterator[Override]:
 def data(c: RunConfig) -> Iterator[Override]:
     """Data files, batch sizes (in prompts) and lengths (in tokens)."""
     training = c.training
+    streamed = fully_async(c)  # prompts then go to the replicas one by one, which verl asserts
+    if streamed:
+        yield Override("data.gen_batch_size", 1)
     yield from _under(
         "data",
         {
             "train_files": sizing.train_file(c),
             "val_files": sizing.val_file(c),
-            "train_batch_size": training.train_batch_size,
+            "train_batch_size": 0 if streamed else training.train_batch_size,
             "val_batch_size": training.val_batch_size,
             "max_prompt_length": training.max_prompt_length,
             "max_response_length": training.max_response_length,
@@ -168,8 +175,10 @@ def rollout(c: RunConfig) -> Iterator[Override]:
         yield Override(f"{_ROLLOUT}.max_num_batched_tokens", vllm.max_model_length)
     if not c.training.use_dynamic_bsz:
         yield Override(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu", 1)
-    if c.verl.rollout_mode == "standalone":
+    if trainer_mode(c) == "separate_async":
         yield from _standalone(c)
+    elif fully_async(c):
+        yield from _fully_async(c)
     kwargs = {
         "served_model_name": c.model.served_model_name,  # otherwise the checkpoint's path is the model's name
         "tool_call_parser": c.model.tool_parser,
@@ -194,12 +203,69 @@ def _standalone(c: RunConfig) -> Iterator[Override]:
     """Replicas on GPUs of their own: verl's trainer_mode separate_async, with no replicas on the trainer's GPUs."""
     steps, rest = divmod(c.training.train_batch_size, c.training.train_prompt_mini_batch_size)
     assert not rest, "the mini batch must divide the batch"
-    yield Override("actor_rollout_ref.hybrid_engine", False)
-    yield Override(f"{_ROLLOUT}.nnodes", c.infrastructure.nnodes)
-    yield Override(f"{_ROLLOUT}.n_gpus_per_node", c.verl.rollout_gpus)
-    yield Override(f"{_ROLLOUT}.checkpoint_engine.backend", "nccl" if c.verl.device != "cpu" else CPU_WEIGHTS)
+    yield from _pool(c, _ROLLOUT)
     yield Override("trainer.v1.trainer_mode", "separate_async")
     yield Override("trainer.v1.separate_async.parameter_sync_step", steps)
+
+
+def _pool(c: RunConfig, section: str) -> Iterator[Override]:
+    """The GPUs that only generate, and how the weights get there. ``section``: of verl's that has them."""
+    yield Override("actor_rollout_ref.hybrid_engine", False)
+    yield Override(f"{section}.nnodes", c.verl.rollout_nodes or c.infrastructure.nnodes)
+    yield Override(f"{section}.n_gpus_per_node", _gpus_of_pool(c))
+    yield Override(f"{_ROLLOUT}.checkpoint_engine.backend", "nccl" if c.verl.device != "cpu" else CPU_WEIGHTS)
+
+
+def _gpus_of_pool(c: RunConfig) -> int:
+    return c.infrastructure.ngpus_per_node if by_nodes(c) else c.verl.rollout_gpus
+
+
+def _fully_async(c: RunConfig) -> Iterator[Override]:
+    """``fully_async_main``: a queue between the replicas, on GPUs of their own, and the trainer.
+
+    It copies ``rollout.nnodes`` and ``n_gpus_per_node`` over those of ``actor_rollout_ref.rollout``, but reads
+    ``actor_rollout_ref.rollout.n`` and not ``rollout.n``; both are set, as they should not differ.
+    """
+    settings = c.verl.fully_async
+    yield from _pool(c, "rollout")
+    yield Override("rollout.n", c.training.n_resp_per_prompt)
+    yield Override("rollout.total_rollout_steps", rollout_prompts(c))
+    yield from _under(
+        "async_training",
+        {
+            "staleness_threshold": settings.staleness_threshold,
+            "trigger_parameter_sync_step": settings.trigger_parameter_sync_step,
+            "require_batches": settings.require_batches,
+            "partial_rollout": settings.partial_rollout,
+            "concurrent_samples_per_replica": prompts_per_replica(c),
+        },
+    )
+    if (
+        agent_loop(c) != SINGLE_TURN
+    ):  # otherwise verl gives every row to single_turn_agent, whatever is configured
+        yield Override(f"{_ROLLOUT}.multi_turn.enable", True)
+
+
+def prompts_per_replica(c: RunConfig) -> int:
+    """Prompts at a time on each replica. verl multiplies them by the replicas; LiveRL's key counts those of all."""
+    most = c.verl.fully_async.max_concurrent_samples
+    if most is None:
+        return c.verl.fully_async.concurrent_samples_per_replica
+    return max(1, most // max(1, sizing.expected_replicas(c)))
+
+
+def divided(c: RunConfig) -> tuple[str, ...]:
+    """What is said of ``verl.fully_async.max_concurrent_samples``, which verl has not."""
+    most = c.verl.fully_async.max_concurrent_samples
+    if not fully_async(c) or most is None:
+        return ()
+    replicas, each = sizing.expected_replicas(c), prompts_per_replica(c)
+    said = (
+        f"verl.fully_async.max_concurrent_samples {most}: verl 0.9.1 has no such key; divided by {replicas} "
+        f"{plural(replicas, 'replica')} it is async_training.concurrent_samples_per_replica {each}"
+    )
+    rest = most - each * replicas
+    return (f"{said} ({each * replicas} prompts at a time, not {most})" if rest else said,)
 
 
 def sampling(c: RunConfig) -> Iterator[Override]:
@@ -263,10 +329,11 @@ def trainer(c: RunConfig) -> Iterator[Override]:
             "logger": logger,
             "project_name": c.experiment.project_name,
             "experiment_name": c.experiment.exp_name,
-            "nnodes": c.infrastructure.nnodes,
+            "nnodes": c.verl.train_nodes or c.infrastructure.nnodes,
             "n_gpus_per_node": c.infrastructure.ngpus_per_node - c.verl.rollout_gpus,
             "total_epochs": training.total_epochs,
-            "total_training_steps": training.total_steps,
+            # the fully asynchronous trainer counts prompts: rollout.total_rollout_steps
+            **({} if fully_async(c) else {"total_training_steps": training.total_steps}),
             "save_freq": training.save_freq,
             "max_actor_ckpt_to_keep": training.keep_checkpoints,
             "max_critic_ckpt_to_keep": training.keep_checkpoints,
@@ -299,5 +366,6 @@ def device(c: RunConfig) -> Iterator[Override]:
     yield Override(f"{_ACTOR}.strategy", "fsdp2")
     yield Override(f"{_MODEL}.use_remove_padding", False)
     yield Override(f"{_MODEL}.override_config.attn_implementation", "sdpa", new=True)
-    yield Override(sizing.UNITS_KEY, sizing.storage_units(c))
+    if not fully_async(c):  # which has no TransferQueue
+        yield Override(sizing.UNITS_KEY, sizing.storage_units(c))
     yield Override("data.dataloader_num_workers", 0)

@@ -11,6 +11,7 @@ from liverl.config import conditions, sizing
 from liverl.config.env_vars import liverl_environment, was_given
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
+from liverl.config.trainer_mode import fully_async, trainer_mode
 from liverl.plan import agent_loops, harbor, ray, sessions
 from liverl.plan.embedded_trainer import CHECKPOINT_MARK
 from liverl.plan.guest_path import stub
@@ -32,6 +33,9 @@ INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IF
 _PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
+READY_ASYNC = "All components initialized successfully"
+MAIN = "verl.trainer.main_ppo"
+MAIN_ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
 SAVED_TO = "trainer.default_local_dir"  # verl's key
 SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle cores
 # $0 is the interpreter, $1 the directory. The model is created next to that directory and then renamed: two runs may
@@ -51,7 +55,7 @@ exit 1
 
 
 def service(config: RunConfig) -> ServiceSpec:
-    """``python -m verl.trainer.main_ppo``, which connects to the running Ray cluster."""
+    """``python -m verl.trainer.main_ppo`` or ``fully_async_main``, which connects to the running Ray cluster."""
     verl, restarts = config.verl, config.trainer.restart == "from_checkpoint"
     discovery = verl.actor_deadline + verl.address_deadline + verl.health_deadline
     needs = [Dependency("environment_ready", ENVIRONMENT), *harbor.dependencies(config)]
@@ -68,7 +72,12 @@ def service(config: RunConfig) -> ServiceSpec:
     return ServiceSpec(
         name="trainer",
         kind="trainer",
-        argv=("{python:verl}", "-m", "verl.trainer.main_ppo", *overrides(config, _job_environment(config))),
+        argv=(
+            "{python:verl}",
+            "-m",
+            MAIN_ASYNC if fully_async(config) else MAIN,
+            *overrides(config, _job_environment(config)),
+        ),
         optional_arguments=token_routes(config) if conditions.session_service(config) else (),
         env={
             **worker_env(config),
@@ -83,7 +92,7 @@ def service(config: RunConfig) -> ServiceSpec:
         environment=ENVIRONMENT,
         depends_on=tuple(needs),
         probes=Probes(
-            startup=Probe("log_line", pattern=READY, interval=0.5),
+            startup=Probe("log_line", pattern=READY_ASYNC if fully_async(config) else READY, interval=0.5),
             startup_deadline=max(config.supervise.startup_deadline, discovery),
         ),
         # By default a trainer is not restarted: its exit ends the run and decides the result.
@@ -130,7 +139,7 @@ def checkpoints(plan: Plan, run_dir: Path) -> Path:
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
     """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, plug-ins for verl."""
-    standalone = _plugin("standalone") if config.verl.rollout_mode == "standalone" else ()
+    standalone = _plugin("standalone") if trainer_mode(config) == "separate_async" else ()
     endings = _plugin("endings") if conditions.our_loop(config) else ()
     return (stub(_PATH), *standalone, *endings, *_plugin("before_end"))
 
@@ -221,7 +230,7 @@ def _job_environment(config: RunConfig) -> tuple[Override, ...]:
     worker_variables = worker_env(config) if config.ray.address else {}
     ours = {"LIVERL_ENDINGS": ENDINGS} if conditions.our_loop(config) else {}
     ours |= {VARIABLE: f"{{attempt_dir}}/{FILE}"}
-    if str(sizing.override(config, "trainer.use_v1")).lower() == "false":
+    if fully_async(config) or str(sizing.override(config, "trainer.use_v1")).lower() == "false":
         ours |= {CAPACITY_END: BATCH_END}
     values = {"VERL_FILE_LOGGER_PATH": METRICS, **ours, **worker_variables, **_chosen_ports(config)}
     return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())

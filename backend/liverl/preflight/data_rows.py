@@ -21,6 +21,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.config.sizing import bare_key, model_path
+from liverl.config.trainer_mode import fully_async, rollout_prompts, step_prompts
 from liverl.model import Check
 from liverl.preflight import rows_program
 from liverl.preflight.interpreter import ask_python, module_path
@@ -251,11 +252,28 @@ def _too_long(config: RunConfig, file: File, number: int, row: Mapping[str, Any]
 
 
 def _too_few(config: RunConfig, file: File) -> str:
+    if fully_async(config):  # it goes through the rows until it has its prompts, or the epochs are over
+        return _too_few_prompts(config, file)
     batch = config.training.train_batch_size
     if file.count >= batch:
         return ""
     rows = f"{file.count} {plural(file.count, 'row')}"
     return f"has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
+
+
+def _too_few_prompts(config: RunConfig, file: File) -> str:
+    prompts, epochs, each = rollout_prompts(config), config.training.total_epochs, step_prompts(config)
+    most = file.count * epochs
+    if most >= (prompts or each):
+        return ""
+    rows = f"has {file.count} {plural(file.count, 'row')}, which training.total_epochs {epochs} makes {most} prompts"
+    if prompts is None:
+        return f"{rows}; one version of the parameters takes {each}"
+    return (
+        f"{rows} of the {prompts} that are to be sampled: verl would end after {most // each} of {prompts // each} "
+        f"{plural(prompts // each, 'version')}. "
+        f"Set training.total_epochs to at least {-(-prompts // max(1, file.count))}"
+    )
 
 
 def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from liverl.agents.harbor.docker_endpoint import DAEMON_VARIABLES
 from liverl.config.schema import RunConfig
+from liverl.config.trainer_mode import step_prompts
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.harbor import no_docker
@@ -54,7 +55,7 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
 
 def wanted(config: RunConfig) -> int:
     """Trials that run at the same time; each has a network."""
-    trials = config.training.train_batch_size * config.training.n_resp_per_prompt
+    trials = step_prompts(config) * config.training.n_resp_per_prompt
     return max(1, min(config.harbor_runtime.num_workers, trials))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from liverl.config import conditions as when
 from liverl.config import sizing
 from liverl.config.schema import RunConfig
+from liverl.config.trainer_mode import generates_apart
 from liverl.engines import ENGINES
 from liverl.engines.vllm.memory import GIB, KvMemory, Settings, Shape, batched_tokens, kv_memory
 from liverl.model import Check, Evidence
@@ -265,7 +266,7 @@ def of_trainer(config: RunConfig, gpu: Gpu, found: TrainMemory, kv: KvMemory) ->
             f"parameters, gradients and optimizer take {gib(found.static)} GiB of {gib(kv.total)} in each GPU"
         )
         return Check(TRAINING, "fail", text, _TRAIN_ID, rows, more, values=values)
-    if config.verl.rollout_mode == "hybrid" and found.resident + kv.requested > kv.total:
+    if not generates_apart(config) and found.resident + kv.requested > kv.total:
         text = (
             f"during rollouts the trainer keeps {gib(found.resident)} GiB in each GPU, and vLLM asks for "
             f"{gib(kv.requested)} of {gib(kv.total)}"

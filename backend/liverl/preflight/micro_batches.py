@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from liverl.config import sizing
 from liverl.config.schema import RunConfig
+from liverl.config.trainer_mode import generates_apart
 from liverl.model import Check
 
 NAME = "micro batches"
@@ -29,8 +30,8 @@ def checks(config: RunConfig) -> Iterator[Check]:
     if mini % ranks:
         yield Check(NAME, "skipped", "the trials of a mini batch cannot be spread over the GPUs: see batches")
         return
-    standalone = config.verl.rollout_mode == "standalone"  # it samples a mini batch at a time
-    sampled = mini if standalone else training.train_batch_size * training.n_resp_per_prompt
+    apart = generates_apart(config)  # it samples a mini batch at a time
+    sampled = mini if apart else training.train_batch_size * training.n_resp_per_prompt
     fine = []
     for key, what, number in (
         (UPDATE, "of a mini batch", mini // ranks),

@@ -17,6 +17,7 @@ from liverl.config import sizing
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.verl import OUR_LOOPS
+from liverl.config.trainer_mode import fully_async, step_prompts
 from liverl.engines.tool_formats import VERL_FORMATS as FORMATS
 from liverl.environments import BuildError, resolve
 from liverl.model import Check, Evidence
@@ -235,10 +236,11 @@ def batches(config: RunConfig) -> Check:
     """The divisibility of the batch sizes, which verl asserts only after its start (``verl/utils/config.py``
     ``validate_config``, ``workers/config/actor.py``)."""
     training = config.training
-    trials = training.train_batch_size * training.n_resp_per_prompt
+    streamed = fully_async(config)  # mini batches are taken from a queue, and there is no batch
+    trials = step_prompts(config) * training.n_resp_per_prompt
     mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt
     ranks = max(1, sizing.trainer_gpus(config) // training.sp_size)
-    if training.train_prompt_mini_batch_size > training.train_batch_size:
+    if not streamed and training.train_prompt_mini_batch_size > training.train_batch_size:
         key = "training.train_prompt_mini_batch_size"
         return Check(
             "batches",
@@ -254,7 +256,7 @@ def batches(config: RunConfig) -> Check:
         step = ranks // math.gcd(ranks, training.n_resp_per_prompt)
         fitting = [
             n for n in nearest_divisible(training.train_prompt_mini_batch_size, step)
-            if training.train_batch_size % n == 0
+            if streamed or training.train_batch_size % n == 0
         ]  # fmt: skip
         responses = nearest_divisible(training.n_resp_per_prompt, ranks)
         key = "training.train_prompt_mini_batch_size"

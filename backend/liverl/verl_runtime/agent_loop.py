@@ -1,7 +1,7 @@
 """verl's agent loops of ours; registered in the run's ``agent_loop.yaml``. ``ProxyAgentLoop`` goes through LiteLLM.
 
 verl's own loops call the replicas as actors: no proxy would see any training traffic. For verl 0.9.1's v1
-trainer (``trainer.use_v1``, its default).
+trainer (``trainer.use_v1``, its default) and its fully asynchronous trainer (``streamed``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, files_error, read_prompt, run_trial
+from liverl.verl_runtime.streamed import completed, masked_row, one_row, streamed, version_prompts
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools
-from liverl.verl_runtime.worker_facts import extra_fields, validates
+from liverl.verl_runtime.worker_facts import extra_fields, of_trajectory, validates
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         ``agent_name``."""
         super().__init__(*args, **kwargs)
         self._kind, self._tools = kind, kwargs.get("tools")
+        self._version_prompts = version_prompts(self.config)
         self.settings = LoopSettings(
             run_dir=run_dir,
             attempt_dir=attempt_dir,
@@ -81,12 +83,15 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         advantages of its group from the remaining ones, and fills up the batch with fewer padding rows than a
         mini-batch has. A row of masked tokens would instead add its reward of 0 to the mean of the group, and
         a mini-batch of such rows would have a loss over no tokens, which is NaN. A batch without any row
-        makes verl exit with an error that says so.
+        makes verl exit with an error that says so. The fully asynchronous trainer takes exactly one row (``one_row``).
 
         Raises:
             ValueError: no kind of agent can run the row.
             OSError: the trial's files cannot be written.
         """
+        lone = streamed(kwargs)
+        if lone:
+            kwargs = completed(kwargs, of_trajectory(), self._version_prompts)
         tools = verl_tools(self.rollout_config.multi_turn, self._tools, kwargs)
         prompt = read_prompt(
             kwargs,
@@ -98,14 +103,15 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         )
         async with self.carrier() as carrier:
             outcome = await run_trial(self.settings, prompt, carrier, tools)
-        rows = outcome.rows
+        end = self.tokenizer.eos_token_id
+        rows = [one_row(outcome, end)] if lone else outcome.rows
         if not rows and prompt.validation:
             # A validation computes no loss, and a failed session counts with reward 0.
-            end = self.tokenizer.eos_token_id
-            rows, outcome.reward = [Row(prompt=[end], response=[end], mask=[0], logprobs=[0.0])], 0.0
+            rows, outcome.reward = [masked_row(end)], 0.0
         if not outcome.recorded:
             _record_at_the_end(outcome)
-        return [self._output(prompt, outcome, row) for row in rows]
+        outputs = [self._output(prompt, outcome, row) for row in rows]
+        return outputs[0] if lone else outputs
 
     def _output(self, prompt: Prompt, outcome: Outcome, row: Row) -> AgentLoopOutput:
         output = Scored(

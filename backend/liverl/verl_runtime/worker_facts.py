@@ -14,11 +14,18 @@ from liverl.verl_runtime.tokens import Row
 def validates() -> bool | None:
     """Whether verl validates; None if its worker does not say. verl 0.9.1 does not pass it to an agent loop: it is in
     the argument ``trajectory`` of the worker's method that awaits the loop."""
+    trajectory = of_trajectory()
+    return None if trajectory is None else bool(trajectory["validate"])
+
+
+def of_trajectory() -> dict[str, Any] | None:
+    """What verl's worker says of the trial whose loop calls this: ``step``, ``sample_index``, ``rollout_n`` and
+    ``validate``; None if it does not."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         trajectory = frame.f_locals.get("trajectory")
         if isinstance(trajectory, dict) and isinstance(trajectory.get("validate"), bool):
-            return bool(trajectory["validate"])
+            return trajectory
         frame = frame.f_back
     return None
 

@@ -18,6 +18,7 @@ from liverl.config.inert import MIRRORED
 from liverl.config.layers import Setting
 from liverl.config.schema import Path, RunConfig, schema_key, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
+from liverl.config.trainer_mode import OF_ROLLOUTS, fully_async
 from liverl.engines import ENGINES
 from liverl.engines.adapter.argv import keys_of
 from liverl.engines.tool_formats import AUTO
@@ -60,7 +61,7 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
 
     ``bad``: the keys and sections whose value was refused; rules that read them are skipped.
     """
-    problems = []
+    problems = [] if mirrored(config, _MODES[0]) else list(_two_modes(config, settings))
     for keys, rule in (*RULES, *verl.RULES, *agent.RULES, *harbor.RULES, *notify.RULES):
         if any(key in bad for key in keys):
             continue
@@ -81,6 +82,22 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
                 )
             )
     return problems
+
+
+_MODES = ("verl.trainer_mode", "verl.rollout_mode")
+
+
+def _two_modes(config: RunConfig, settings: dict[Path, Setting]) -> Iterator[Problem]:
+    """Both keys for the trainer's mode are given, and say different things."""
+    newer, older = (settings.get(tuple(key.split("."))) for key in _MODES)
+    verl = config.verl
+    if newer is None or older is None or "default" in (newer.layer, older.layer) or verl.trainer_mode is None:
+        return
+    means = OF_ROLLOUTS[verl.rollout_mode]
+    if means != verl.trainer_mode:
+        words = f"verl.rollout_mode {verl.rollout_mode} ({older.where.exact}) means {means}"
+        hint = "remove verl.rollout_mode: verl.trainer_mode says all of it"
+        yield Problem(newer.where, _MODES[0], words, verl.trainer_mode, f"{means}, or null", hint)
 
 
 def mirrored(config: RunConfig, key: str) -> bool:
@@ -231,10 +248,16 @@ def _options(c: RunConfig) -> Iterator[Finding]:
             yield Finding(key, words, f"'{value}'", "text that does not begin with -")
 
 
-@_rule("training.train_batch_size", "training.train_prompt_mini_batch_size")
+@_rule(
+    "training.train_batch_size",
+    "training.train_prompt_mini_batch_size",
+    "trainer.kind",
+    "verl.trainer_mode",
+    "verl.rollout_mode",
+)
 def _mini_batch(c: RunConfig) -> Iterator[Finding]:
     batch, mini = c.training.train_batch_size, c.training.train_prompt_mini_batch_size
-    if batch % mini:
+    if batch % mini and not fully_async(c):
         near = max(n for n in range(1, min(mini, batch) + 1) if batch % n == 0) if batch <= 100_000 else 1
         words = f"must divide training.train_batch_size ({batch})"
         yield Finding("training.train_prompt_mini_batch_size", words, str(mini), f"for example {near}")

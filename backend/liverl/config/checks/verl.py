@@ -14,6 +14,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR, SELF, names_a_folder
 from liverl.config.sections.value_types import FALSE, TRUE
 from liverl.config.sizing import (
+    FULLY_ASYNC_CPUS,
     LEAST_PORTS,
     SizeError,
     cpus_needed,
@@ -24,9 +25,12 @@ from liverl.config.sizing import (
     trainer_gpus,
     worker_ports,
 )
+from liverl.config.trainer_mode import by_nodes, fully_async, step_prompts, taken_at_once, trainer_mode
 from liverl.util.loopback import is_loopback
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
+
+PER_REPLICA = 16  # verl.fully_async.concurrent_samples_per_replica of default.yaml, which is verl's
 
 RULES = RuleSet()
 _rule = RULES.rule
@@ -37,6 +41,9 @@ _WORLD = (
     "infrastructure.ngpus_per_node",
     "verl.rollout_mode",
     "verl.rollout_gpus",
+    "verl.trainer_mode",
+    "verl.train_nodes",
+    "verl.rollout_nodes",
     "vllm.gen_tp",
     "trainer.overrides",
 )
@@ -57,7 +64,7 @@ def _sized(c: RunConfig) -> bool:
         cpus_needed(c), expected_replicas(c)
     except SizeError:
         return False
-    return c.run.topology != "managed" and not any(_pool(c))
+    return c.run.topology != "managed" and not any(_pool(c)) and not any(_nodes(c))
 
 
 def _divisors(number: int) -> str:
@@ -80,13 +87,110 @@ def _pool(c: RunConfig) -> Iterator[Finding]:
     if c.run.topology == "managed":
         return
     have, pool = c.infrastructure.ngpus_per_node, c.verl.rollout_gpus
-    if c.verl.rollout_mode == "hybrid" and pool:
-        words = "in verl.rollout_mode hybrid, all GPUs alternate between generating and training"
+    if any(_nodes(c)):
+        return
+    if by_nodes(c):
+        if pool:
+            words = "verl.rollout_nodes generate with all their GPUs, and the others with none"
+            yield Finding("verl.rollout_gpus", words, str(pool), "0")
+    elif trainer_mode(c) == "sync" and pool:
+        words = f"in {_mode(c)}, all GPUs alternate between generating and training"
         yield Finding("verl.rollout_gpus", words, str(pool), "0")
-    elif c.verl.rollout_mode == "standalone" and not 0 < pool < have:
-        words = f"in verl.rollout_mode standalone, the {have} GPUs of each host are split between rollouts and trainer"
+    elif trainer_mode(c) != "sync" and not 0 < pool < have:
+        words = f"in {_mode(c)}, the {have} GPUs of each host are split between rollouts and trainer"
         allowed = f"1 to {have - 1}" if have > 1 else "at least 2 GPUs (infrastructure.ngpus_per_node)"
-        yield Finding("verl.rollout_gpus", words, str(pool), allowed)
+        hint = (
+            "or split the hosts: verl.train_nodes and verl.rollout_nodes"
+            if c.infrastructure.nnodes > 1
+            else ""
+        )
+        yield Finding("verl.rollout_gpus", words, str(pool), allowed, hint)
+
+
+def _mode(c: RunConfig) -> str:
+    """The key that decides the trainer's mode, with its value."""
+    if c.verl.trainer_mode is not None:
+        return f"verl.trainer_mode {c.verl.trainer_mode}"
+    return f"verl.rollout_mode {c.verl.rollout_mode}"
+
+
+@_rule(*_WORLD, "trainer.kind")
+def _nodes(c: RunConfig) -> Iterator[Finding]:
+    """Hosts that only train or only generate."""
+    train, rollout, all_nodes = c.verl.train_nodes, c.verl.rollout_nodes, c.infrastructure.nnodes
+    if c.run.topology == "managed" or (train is None and not rollout):
+        return
+    if train is None or rollout is None:
+        absent, given = (
+            ("train_nodes", "rollout_nodes") if train is None else ("rollout_nodes", "train_nodes")
+        )
+        number = train if rollout is None else rollout
+        words = f"missing, although verl.{given} is {number}: of the {quantity(all_nodes, 'host')} "
+        words += "(infrastructure.nnodes) some only train, and all others only generate"
+        left = all_nodes - (number or 0)
+        allowed = str(left) if left > 0 else "0" if rollout is None and not left else ""
+        yield Finding(f"verl.{absent}", words, "null", allowed)
+    elif train + rollout != all_nodes:
+        words = (
+            f"verl.train_nodes {train} + verl.rollout_nodes {rollout} = {train + rollout}, but "
+            f"infrastructure.nnodes is {all_nodes}"
+        )
+        allowed = f"infrastructure.nnodes {train + rollout}"
+        allowed = f"{all_nodes - train}, or {allowed}" if all_nodes > train else allowed
+        yield Finding("verl.rollout_nodes", words, str(rollout), allowed)
+    elif (
+        rollout
+        and trainer_mode(c) == "sync"
+        and (c.trainer.kind == "verl" or c.verl.trainer_mode is not None)
+    ):
+        words = "hosts that only generate need a trainer that runs beside them"
+        yield Finding("verl.rollout_nodes", f"{words}; this is {_mode(c)}", str(rollout), "", _APART)
+
+
+_APART = (
+    "set verl.trainer_mode to separate_async or fully_async, or leave verl.train_nodes and rollout_nodes null"
+)
+
+
+@_rule(
+    *_WORLD,
+    "trainer.kind",
+    "verl.calculate_log_probs",
+    "verl.fully_async.concurrent_samples_per_replica",
+    "verl.fully_async.max_concurrent_samples",
+    "verl.fully_async.total_rollout_steps",
+    "verl.fully_async.require_batches",
+    "verl.fully_async.trigger_parameter_sync_step",
+    "training.train_prompt_mini_batch_size",
+)
+def _fully_async(c: RunConfig) -> Iterator[Finding]:
+    """What verl asserts in ``FullyAsyncRollouter``, and what would train nothing there."""
+    if not fully_async(c) or c.run.topology == "managed":
+        return
+    settings = c.verl.fully_async
+    if not c.verl.calculate_log_probs:
+        words = "the fully asynchronous trainer trains with the log-probabilities of the rollouts"
+        yield Finding("verl.calculate_log_probs", words, "false", "true")
+    given, most = settings.concurrent_samples_per_replica, settings.max_concurrent_samples
+    if most is not None and given != PER_REPLICA:
+        words = f"two numbers for the prompts at a time, as concurrent_samples_per_replica is {given}"
+        hint = "leave one of them out: max_concurrent_samples is of all replicas together"
+        yield Finding("verl.fully_async.max_concurrent_samples", words, str(most), "null", hint)
+    elif most is not None and _sized(c) and most < expected_replicas(c):
+        words = f"less than one prompt at a time for each of the {quantity(expected_replicas(c), 'replica')}"
+        yield Finding(
+            "verl.fully_async.max_concurrent_samples", words, str(most), f"at least {expected_replicas(c)}"
+        )
+    prompts = settings.total_rollout_steps
+    if prompts is not None and prompts < step_prompts(c):
+        words = (
+            f"fewer prompts than one version of the parameters takes ({step_prompts(c)}: "
+            "training.train_prompt_mini_batch_size x require_batches x trigger_parameter_sync_step), so that verl "
+            "would train nothing and exit with 0"
+        )
+        yield Finding(
+            "verl.fully_async.total_rollout_steps", words, str(prompts), f"at least {step_prompts(c)}"
+        )
 
 
 @_rule(*_WORLD)
@@ -109,15 +213,39 @@ def _sequence_parallel(c: RunConfig) -> Iterator[Finding]:
         yield Finding("training.sp_size", words, str(c.training.sp_size), _divisors(trainer_gpus(c)))
 
 
-@_rule(*_WORLD, "training.train_batch_size", "training.n_resp_per_prompt", "trainer.kind")
+@_rule(
+    *_WORLD,
+    "training.train_batch_size",
+    "training.train_prompt_mini_batch_size",
+    "verl.fully_async.require_batches",
+    "training.n_resp_per_prompt",
+    "trainer.kind",
+)
 def _batch_over_gpus(c: RunConfig) -> Iterator[Finding]:
     trials = c.training.train_batch_size * c.training.n_resp_per_prompt
-    if c.trainer.kind == "verl" and _sized(c) and trainer_gpus(c) > 0 and trials % trainer_gpus(c):
+    if fully_async(c):
+        yield from _batch_at_once(c)
+    elif c.trainer.kind == "verl" and _sized(c) and trainer_gpus(c) > 0 and trials % trainer_gpus(c):
         words = f"trials per step ({trials}) must be a multiple of the trainer's GPUs ({trainer_gpus(c)})"
         step = trainer_gpus(c) // math.gcd(trainer_gpus(c), c.training.n_resp_per_prompt)
         below = c.training.train_batch_size // step * step
         allowed = " or ".join(str(n) for n in (below, below + step) if n)
         yield Finding("training.train_batch_size", words, str(c.training.train_batch_size), allowed)
+
+
+def _batch_at_once(c: RunConfig) -> Iterator[Finding]:
+    """The same for what the fully asynchronous trainer takes from its queue."""
+    gpus, each = trainer_gpus(c) if _sized(c) else 0, c.training.n_resp_per_prompt
+    trials = taken_at_once(c) * each
+    if gpus > 0 and trials % gpus:
+        words = (
+            f"the trials that the trainer takes at once ({trials}) must be a multiple of its GPUs ({gpus})"
+        )
+        step = gpus // math.gcd(gpus, each * c.verl.fully_async.require_batches)
+        mini = c.training.train_prompt_mini_batch_size
+        below = mini // step * step
+        allowed = " or ".join(str(n) for n in (below, below + step) if n)
+        yield Finding("training.train_prompt_mini_batch_size", words, str(mini), allowed)
 
 
 @_rule(*_WORLD, "trainer.kind", "ray.address", "ray.num_cpus", "verl.device")
@@ -127,6 +255,8 @@ def _cpus(c: RunConfig) -> Iterator[Finding]:
         return
     if given < cpus_per_host(c):
         words = "too few: verl would wait forever without a message"
+        if fully_async(c):
+            words = f"too few: verl's asynchronous actors alone take {FULLY_ASYNC_CPUS}, and it would wait forever"
         if c.infrastructure.nnodes > 1:
             words = "too few on each host: verl would wait forever without a message"
         hint = (
