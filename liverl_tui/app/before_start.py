@@ -12,7 +12,7 @@ from textual.binding import BindingType
 
 from liverl.exit_codes import of_signal
 from liverl.model import Check
-from liverl_tui.screens.before_start import BeforeStart
+from liverl_tui.screens.before_start import Again, BeforeStart
 from liverl_tui.term.ordered_keys import KeysInOrder
 from liverl_tui.text import themes
 
@@ -20,17 +20,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class BeforeStartApp(KeysInOrder, inherit_bindings=False):
-    """``agreed``: whether the run is to be started; False until it ends. ``theme``: None = the default one."""
+    """``agreed``: whether the run is to be started; False until it ends. ``theme``: None = the default one; ``again``:
+    see ``BeforeStart``."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, checks: Sequence[Check], brief: str, theme: str | None = None) -> None:
+    def __init__(
+        self, checks: Sequence[Check], brief: str, theme: str | None = None, again: Again | None = None
+    ) -> None:
         if not os.environ.get("NO_COLOR"):
             os.environ.pop("NO_COLOR", None)  # empty means unset (https://no-color.org), but not to Textual
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self._checks, self._brief = checks, brief
+        self._before, self._brief, self._again = checks, brief, again
+        self.checks = checks
         self.agreed = False
         for entry in themes.textual_themes():
             self.register_theme(entry)
@@ -43,7 +47,8 @@ class BeforeStartApp(KeysInOrder, inherit_bindings=False):
 
     def get_default_screen(self) -> BeforeStart:
         """Open the list."""
-        return BeforeStart(self._checks, self._brief, self._answered)
+        self._list = BeforeStart(self._before, self._brief, self._answered, self._again)
+        return self._list
 
     def on_mount(self) -> None:
         """A signal closes the list."""
@@ -58,18 +63,21 @@ class BeforeStartApp(KeysInOrder, inherit_bindings=False):
             loop.remove_signal_handler(number)
 
     def _answered(self, agreed: bool) -> None:
-        self.agreed = agreed
+        self.agreed, self.checks = agreed, self._list.checks
         self.exit()
 
 
-def ask(checks: Sequence[Check], brief: str, theme: str | None = None, *, mouse: bool = False) -> bool:
-    """Show the list, and return whether the run is to be started.
+def ask(
+    checks: Sequence[Check], brief: str, theme: str | None = None, *, again: Again, mouse: bool = False
+) -> tuple[bool, Sequence[Check]]:
+    """Show the list, and return whether the run is to be started, and what the checks found last: those that
+    ``again`` makes are made again at Enter.
 
     Raises:
         SystemExit: SIGTERM or SIGHUP came; with the exit code of that signal.
     """
-    app = BeforeStartApp(checks, brief, theme)
+    app = BeforeStartApp(checks, brief, theme, again)
     app.run(mouse=mouse)
     if app.return_code:
         raise SystemExit(app.return_code)
-    return app.agreed
+    return app.agreed, app.checks

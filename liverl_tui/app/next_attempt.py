@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
     from liverl.daemon.plan_change import PlanChange
     from liverl.daemon.user_file import FileChange
+    from liverl.model import Check
     from liverl.rundir.layout import RunDir
     from liverl_tui.app.commands import Commands
     from liverl_tui.app.host import ScreensHost
@@ -319,7 +320,11 @@ def _preflight(prepared: Prepared) -> None:
     checks = run_checks(prepared.change.plan, prepared.loaded.config)
     failed = [check for check in checks if check.status == "fail"]
     if failed:
-        raise Refused("; ".join(f"preflight check failed ({c.name}): {c.text}" for c in failed))
+        raise Refused("; ".join(f"preflight check failed ({c.name}): {c.text}{_fix(c)}" for c in failed))
+
+
+def _fix(check: Check) -> str:
+    return f". To correct it: {check.fix}" if check.fix else ""
 
 
 def _secrets(values: Mapping[str, str]) -> dict[str, bool]:

@@ -190,8 +190,8 @@ def _from_config(options: UpOptions) -> int:
     plan = target.plan()
     try:
         checks = _preflight(plan, target.loaded, options)  # before the question: it may fail
-        if not _opens(checks, options):
-            _confirm(plan, target.loaded.config, options)
+        if not _opens(checks, options) and _confirm(plan, target.loaded.config, options):
+            checks = _looked_again(plan, target.loaded.config, checks)
         create_run(target.loaded, plan, target.run_dir, checks)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
@@ -201,9 +201,10 @@ def _from_config(options: UpOptions) -> int:
     return _start(run, options, f"starting run {run.name} in {run.path}")
 
 
-def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
-    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it. Nobody is asked in a Slurm
-    job and where there is no terminal (nohup, cron, other batch systems): whoever submitted the command has decided.
+def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> bool:
+    """Show the short plan of a run that takes GPUs and wait for Enter; whether somebody was asked. ``--yes`` skips it.
+    Nobody is asked in a Slurm job and where there is no terminal (nohup, cron, other batch systems): whoever submitted
+    the command has decided.
 
     Raises:
         CliError: there is a terminal, but stdin is none.
@@ -214,7 +215,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
 
     in_batch = bool(os.environ.get("SLURM_JOB_ID")) or not somebody_there()
     if options.yes or (in_batch and _mode(options) != "interface") or not needs_gpus(plan, config):
-        return
+        return False
     if not sys.stdin.isatty():
         raise CliError(
             "this run uses GPUs and must be confirmed, but stdin is not a terminal; to start it:\n"
@@ -227,6 +228,30 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
     echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort
+    return True
+
+
+def _looked_again(plan: Plan, config: RunConfig, before: Sequence[Check]) -> list[Check]:
+    """The checks after the user has agreed: minutes may have passed, and a port may be taken by now.
+
+    Raises:
+        CliError: one fails now.
+    """
+    from liverl.preflight import again_on_enter
+
+    checks = again_on_enter(plan, config, before)
+    failed = [check for check in checks if check.status == "fail"]
+    for line in warnings(failed):
+        echo(line, err=True)
+    _require_none(len(failed))
+    return checks
+
+
+def _require_none(failed: int) -> None:
+    if failed:
+        raise CliError(
+            f"{quantity(failed, 'preflight check')} failed; nothing was started", ExitCode.PREFLIGHT
+        )
 
 
 def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Check]:
@@ -237,21 +262,17 @@ def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Che
         CliError: a check failed.
         click.Abort: the user does not want to start the run.
     """
-    checks = checks_of(plan, loaded.config)
-    failed = sum(check.status == "fail" for check in checks)
+    checks: Sequence[Check] = checks_of(plan, loaded.config)
     opens = _opens(checks, options)
-    agreed = not opens or _asked(plan, loaded, checks)
+    agreed, checks = _asked(plan, loaded, checks) if opens else (True, checks)
+    failed = sum(check.status == "fail" for check in checks)
     if failed or not opens:  # the interface leaves nothing on the terminal
         for line in warnings(checks):
             echo(line, err=True)
-    if failed:
-        raise CliError(
-            f"{quantity(failed, 'preflight check')} failed; nothing was started",
-            ExitCode.PREFLIGHT,
-        )
+    _require_none(failed)
     if not agreed:
         raise click.Abort
-    return checks
+    return list(checks)
 
 
 def _opens(checks: Sequence[Check], options: UpOptions) -> bool:
@@ -260,8 +281,9 @@ def _opens(checks: Sequence[Check], options: UpOptions) -> bool:
     return shows and any(check.status in ("warn", "fail") for check in checks)
 
 
-def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> bool:
+def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[bool, Sequence[Check]]:
     from liverl.plan.render import plan_brief
+    from liverl.preflight import again_on_enter
     from liverl_tui.app.settings import before_textual
     from liverl_tui.keys import in_force
 
@@ -269,7 +291,8 @@ def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> bool:
     before_textual()
     from liverl_tui.app.before_start import ask
 
-    return ask(checks, plan_brief(plan), loaded.config.ui.theme, mouse=loaded.config.ui.mouse)
+    again = partial(again_on_enter, plan, loaded.config, checks)
+    return ask(checks, plan_brief(plan), loaded.config.ui.theme, again=again, mouse=loaded.config.ui.mouse)
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from textual.app import ComposeResult
@@ -16,6 +17,7 @@ from liverl_tui.widgets.base.cells import CellPanel, Row
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.base.wrapping import wrapped
 
+Again = Callable[[], Sequence[Check]]
 _GLYPHS = {"fail": SEVERITY_GLYPH["critical"], "warn": SEVERITY_GLYPH["warning"], "skipped": "-", "ok": "✔"}
 _STYLES = {"fail": "bad", "warn": "warn", "skipped": "dim", "ok": "ok"}
 _STATUS = 11  # columns of glyph and status
@@ -61,6 +63,11 @@ class ChecksPane(ScrollPane):
         super().__init__(id="checks")
         self._checks, self._brief = worst_first(checks), brief
 
+    def now(self, checks: Sequence[Check]) -> None:
+        """Show what they find when they are made again."""
+        self._checks = worst_first(checks)
+        self.update()
+
     def heading(self) -> tuple[str, str]:
         """The counts of the checks."""
         return "", counted(self._checks).partition(": ")[2]
@@ -92,6 +99,11 @@ class Answers(CellPanel):
         super().__init__(id="answers")
         self._failed = failed
 
+    def now(self, failed: int) -> None:
+        """So many failed when they were made again."""
+        self._failed = failed
+        self.update()
+
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """One row."""
         start, close = find("dialog", "pick").name, find("dialog", "cancel").name
@@ -105,7 +117,8 @@ class Answers(CellPanel):
 
 
 class BeforeStart(Screen[None]):
-    """``answered`` is called with whether the run is to be started: never if a check failed."""
+    """``answered`` is called with whether the run is to be started: never if a check failed. ``again``, asked before a
+    run is started: what the checks find now; it blocks."""
 
     ALLOW_SELECT = False
     BINDINGS = bindings("dialog")
@@ -115,18 +128,35 @@ class BeforeStart(Screen[None]):
     BeforeStart #checks { height: 1fr; }
     """
 
-    def __init__(self, checks: Sequence[Check], brief: str, answered: Callable[[bool], object]) -> None:
+    def __init__(
+        self, checks: Sequence[Check], brief: str, answered: Callable[[bool], object], again: Again | None
+    ) -> None:
         super().__init__()
-        self._checks, self._brief, self._answered = checks, brief, answered
-        self._failed = sum(check.status == "fail" for check in checks)
+        self.checks, self._brief, self._answered, self._again = checks, brief, answered, again
+        self._looking = False
+
+    @property
+    def _failed(self) -> int:
+        return sum(check.status == "fail" for check in self.checks)
 
     def compose(self) -> ComposeResult:
         """The list and the line at the bottom."""
-        yield ChecksPane(self._checks, self._brief)
+        yield ChecksPane(self.checks, self._brief)
         yield Answers(self._failed)
 
-    def action_pick(self) -> None:
-        """Enter: start, or close if a check failed."""
+    async def action_pick(self) -> None:
+        """Enter: start, or close if a check failed. What may have changed since is looked at again; a check that fails
+        now is shown, and nothing is started."""
+        if self._looking:
+            return
+        if not self._failed and self._again is not None:
+            self._looking = True
+            self.checks = await asyncio.to_thread(self._again)
+            self._looking = False
+            if self._failed:
+                self.query_one(ChecksPane).now(self.checks)
+                self.query_one(Answers).now(self._failed)
+                return
         self._answered(not self._failed)
 
     def action_cancel(self) -> None:
@@ -140,7 +170,9 @@ class BeforeStart(Screen[None]):
     def action_switch(self) -> None:
         """Nothing can be switched here."""
 
-    def action_answer(self, answer: str) -> None:
+    async def action_answer(self, answer: str) -> None:
         """``y`` and ``n`` as in other questions."""
-        if answer in ("yes", "no"):
-            self._answered(answer == "yes" and not self._failed)
+        if answer == "yes":
+            await self.action_pick()
+        elif answer == "no":
+            self._answered(False)

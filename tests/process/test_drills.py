@@ -238,8 +238,8 @@ def test_a_port_that_is_taken_between_two_attempts(make: Make) -> None:
         drill = Drill(
             "a port is taken between two attempts",
             "service_gave_up:sessions",
-            (f"port {port} is held by", f"pid {pid}"),
-            (f"End the process that holds port {port}",),
+            (f"port {port} (session_proxy.port) is held by", f"pid {pid}"),
+            ("--set session_proxy.port=0 takes any free port", f"end the process that holds port {port}"),
         )
         ended(run, drill, at)
 

@@ -52,10 +52,13 @@ def listening(run_dir: Path) -> Iterator[tuple[int, int]]:
         process.communicate("")
 
 
-def text_of(port: int, kind: str = "proxy", name: str = "http") -> str:
-    spec = replace(toy("p", "sleep"), kind=kind, ports=(PortSpec(name, port),))
+def text_of(port: int, kind: str = "proxy", key: str = "infrastructure.litellm_port") -> str:
+    spec = replace(toy("p", "sleep"), kind=kind, ports=(PortSpec("http", port, key=key),))
     (check,) = port_checks(Plan("liverl/new", "/r/liverl/new", "managed", (), (spec,), None, 0))
-    assert check.status == "fail"
+    assert check.status == "fail" and check.patch == {key: "0"}
+    assert check.fix.startswith(
+        f"--set {key}=0 takes any free port; or end the process that holds port {port}"
+    )
     return check.text
 
 
@@ -63,10 +66,9 @@ def test_a_port_of_a_live_run_offers_both_ways(run_dir: Path, listening: tuple[i
     pid, port = listening
     register(run_dir)
     assert text_of(port) == (
-        f"held by your live run liverl/long (pid {pid}). To show that run: liverl-tui attach liverl/long. "
-        "To start this one beside it: --set infrastructure.litellm_port=0 (any free port)"
+        f"held by your live run liverl/long (pid {pid}). To show that run: liverl-tui attach liverl/long"
     )
-    assert "--set infrastructure.ray_port=0" in text_of(port, "ray", "gcs")
+    assert text_of(port, "ray", "infrastructure.ray_port") == text_of(port)
 
 
 def test_a_port_of_a_run_whose_backend_died(run_dir: Path, listening: tuple[int, int]) -> None:

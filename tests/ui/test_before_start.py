@@ -102,6 +102,26 @@ async def test_a_run_is_started_only_if_nothing_failed_and_somebody_agrees(
     assert app.agreed is agreed
 
 
+@pytest.mark.parametrize("key", ["enter", "y"])
+async def test_a_port_that_was_taken_since_is_shown_and_nothing_is_started(key: str) -> None:
+    app = BeforeStartApp((OK, WARN), BRIEF, again=lambda: (OK, WARN, FAIL))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        await press(pilot, key)
+        shown = (FAIL.fix, "--set infrastructure.litellm_port=8003", "1 check failed: nothing is started")
+        await until(pilot, lambda: all(words in text(app) for words in shown), lambda: text(app))
+        await press(pilot, key)
+    assert app.agreed is False and FAIL in app.checks
+
+
+async def test_a_run_is_started_with_what_was_found_last() -> None:
+    app = BeforeStartApp((OK, WARN), BRIEF, again=lambda: (OK,))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        await press(pilot, "enter")
+    assert app.agreed is True and app.checks == (OK,)
+
+
 async def test_a_long_list_is_scrolled() -> None:
     app = BeforeStartApp((WARN, *MANY), BRIEF)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -485,6 +485,10 @@ def test_a_parser_is_a_guess_while_few_of_the_texts_show_the_format() -> None:
     ("why", "fix"),
     [
         ("port 4000 is held by pid 7 (user x): nc", "End the process that holds port 4000 if it is yours"),
+        (
+            "port 4000 (infrastructure.litellm_port) is held by pid 7 (user x): nc",
+            "--set infrastructure.litellm_port=0 takes any free port; or end the process that holds port 4000",
+        ),
         ("the support 4000 is held by pid 7", "fix the error shown in the log of proxy"),
     ],
 )
@@ -495,6 +499,7 @@ def test_a_port_that_another_process_holds_is_freed(why: str, fix: str) -> None:
     others = tuple(s for s in snapshot().services if s.name != "proxy")
     symptom = found(snapshot(services=(*others, fallen)))["service_gave_up:proxy"]
     assert why in symptom.cause and symptom.fix.startswith(fix)
+    assert symptom.patch == ({"infrastructure.litellm_port": "0"} if "litellm_port" in why else {})
 
 
 def test_a_trainer_that_ended_for_want_of_tokens_has_the_fix_of_its_trials() -> None:

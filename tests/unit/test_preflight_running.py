@@ -26,7 +26,7 @@ from liverl.daemon import launch
 from liverl.model import Check
 from liverl.observe.gpu import sampler
 from liverl.plan import make_plan
-from liverl.preflight import host, run_checks, running
+from liverl.preflight import again_on_enter, host, run_checks, running
 from liverl.preflight.record import Report, read, record, replaced, write
 from liverl.preflight.registry import CHECKS, Entry
 from liverl.preflight.subject import Subject
@@ -423,3 +423,22 @@ def test_a_host_with_too_few_gpus_fails_the_check_and_not_the_plan(
     assert cli.run(words) == code
     out = capsys.readouterr().out
     assert any(line.split()[:2] == ["fail", "GPUs"] for line in out.splitlines()), out
+
+
+def test_ports_are_looked_at_again_when_the_user_has_agreed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    found = load_config(None, sets=["run.name=n", f"infrastructure.litellm_port={port}"], env={})
+    plan = make_plan(found, Path("/runs/p/n"))
+    other = Check("disk", "ok", "room", id="storage")
+    ports = [entry for entry in CHECKS if entry.id == "ports"]
+    before = [other, *run_checks(plan, found.config, entries=ports)]
+    assert {check.status for check in before} == {"ok"}
+    assert again_on_enter(plan, found.config, before)[-1] == other
+    with socket.create_server(("127.0.0.1", port)):
+        taken = again_on_enter(plan, found.config, before)
+        (failed,) = [check for check in taken if check.status == "fail"]
+        assert failed.patch == {"infrastructure.litellm_port": "0"} and other in taken
+        assert again_on_enter(plan, found.config, [other]) == [other], (
+            "this host was not looked at: --other-host"
+        )

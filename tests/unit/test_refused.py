@@ -7,6 +7,7 @@ import pytest
 from liverl.causes.inputs.refused import refused
 from liverl.model import GpuStatus
 from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger
+from liverl.plan.spec import PortSpec
 
 
 def gpu(index: int, owner: str = "free") -> GpuStatus:
@@ -50,9 +51,24 @@ def test_the_reason_is_found_behind_the_count_of_failures() -> None:
     assert found is not None and found.id == "gpus-held"
 
 
-def test_a_port_that_is_held_is_freed_or_changed() -> None:
-    found = refused("port 4000 is held by pid 7 (user x): nc", "proxy")
-    assert found is not None and found.id == "port-held"
+@pytest.mark.parametrize(
+    "key", ["infrastructure.litellm_port", "session_proxy.port", "infrastructure.ray_port"]
+)
+def test_a_port_that_is_held_has_the_setting_to_type_first(key: str) -> None:
+    """Behind the sentence of a port of a plan, with or without the name of its key."""
+    words = PortSpec("http", 4000, key=key).words
+    found = refused(f"failed 2 times; last failure: {words} is held by pid 7 (user x): nc", "proxy")
+    assert found is not None and found.id == "port-held" and found.patch == {key: "0"}
+    assert found.fix.startswith(f"--set {key}=0 takes any free port; or end the process that holds port 4000")
+    denied = refused(f"cannot listen on {words} of 127.0.0.1: Permission denied", "proxy")
+    assert (
+        denied is not None and denied.patch == found.patch and denied.fix.startswith(found.fix.split(";")[0])
+    )
+
+
+def test_a_port_without_a_key_is_freed_or_changed() -> None:
+    found = refused(f"{PortSpec('http', 4000).words} is held by pid 7 (user x): nc", "proxy")
+    assert found is not None and found.id == "port-held" and not found.patch
     assert "process that holds port 4000" in found.fix and "give proxy another port" in found.fix
 
 

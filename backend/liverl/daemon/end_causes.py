@@ -104,7 +104,14 @@ class EndCauses:
             return Cause(instance.name, text, self._now())
         why = self._with_strangers(found.why) if found.id == "gpus-held" else found.why
         return Cause(
-            instance.name, text, self._now(), id=found.id, why=why, fix=found.fix, command=found.command
+            instance.name,
+            text,
+            self._now(),
+            id=found.id,
+            why=why,
+            fix=found.fix,
+            command=found.command,
+            patch=found.patch,
         )
 
     def _with_strangers(self, why: str) -> str:

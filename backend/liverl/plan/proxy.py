@@ -41,7 +41,15 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             Dependency("environment_ready", "proxy"),
             replicas,
         ),
-        ports=(PortSpec("http", config.infrastructure.litellm_port, listen_host(config), held=True),),
+        ports=(
+            PortSpec(
+                "http",
+                config.infrastructure.litellm_port,
+                listen_host(config),
+                held=True,
+                key="infrastructure.litellm_port",
+            ),
+        ),
         probes=Probes(
             # During a swap two generations share the socket, so an HTTP answer does not show which one serves. Each
             # process reports its state in a file.

@@ -102,8 +102,8 @@ def service(
         environment=ENVIRONMENT,
         depends_on=(Dependency("environment_ready", ENVIRONMENT),),
         ports=(
-            PortSpec("gcs", infra.ray_port, host),
-            PortSpec("dashboard", infra.ray_dashboard_port, host),
+            PortSpec("gcs", infra.ray_port, host, key="infrastructure.ray_port"),
+            PortSpec("dashboard", infra.ray_dashboard_port, host, key="infrastructure.ray_dashboard_port"),
             *(PortSpec(name, number, host) for name, number in _helper_ports(config).items()),
         ),
         probes=Probes(startup=version, startup_deadline=_DEADLINE, ready=version),

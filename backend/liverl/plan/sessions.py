@@ -45,10 +45,10 @@ def service(config: RunConfig) -> ServiceSpec:
 
 def _ports(config: RunConfig) -> Iterator[PortSpec]:
     """One for this machine, and one for sandboxes in Docker where ``proxy.host`` is auto."""
-    number = config.session_proxy.port
-    yield PortSpec("http", number, listen_host(config), held=True)
+    number, key = config.session_proxy.port, "session_proxy.port"
+    yield PortSpec("http", number, listen_host(config), held=True, key=key)
     if bridged(config):
-        yield PortSpec(SANDBOXES, number, BRIDGE, held=True)
+        yield PortSpec(SANDBOXES, number, BRIDGE, held=True, key=key)
 
 
 def agents_host(config: RunConfig) -> str:

@@ -124,12 +124,19 @@ class PortSpec(msgspec.Struct, frozen=True):
     """A port of a service. ``number`` 0: any free port, chosen for each generation. ``held``: the run holds the
     listening socket and passes it to each generation as an inherited file descriptor: that of the first such port is
     ``LIVERL_LISTEN_FD``, that of a further one ``LIVERL_LISTEN_FD_NAME``. ``host``: an address, a name, or ``BRIDGE``.
+    ``key``: the configuration key of the number, where 0 is allowed; "" without one.
     """
 
     name: str
     number: int = 0
     host: str = "127.0.0.1"
     held: bool = False
+    key: str = ""
+
+    @property
+    def words(self) -> str:
+        """``port 4000 (infrastructure.litellm_port)``; ``causes.inputs.refused`` reads it."""
+        return f"port {self.number} ({self.key})" if self.key else f"port {self.number}"
 
 
 class FileSpec(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 from liverl.exposition.server import HOST, Unusable, read_token
 from liverl.model import Check
 from liverl.plan.spec import Plan
+from liverl.preflight.ports import free_now
 from liverl.procs import procfs
 
 NAME = "metrics"
@@ -18,7 +19,7 @@ def checks(plan: Plan) -> Check:
     holder = procfs.port_holder(settings.metrics_port)
     if holder is not None:
         found = f"port {settings.metrics_port} is held by {holder.words()}: no metrics are served until it is free"
-        return Check(NAME, "warn", found, fix="set observe.metrics_port to another port")
+        return Check(NAME, "warn", found, fix=free_now("observe.metrics_port"))
     if settings.metrics_token_file:
         try:
             read_token(Path(settings.metrics_token_file))

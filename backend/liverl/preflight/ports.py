@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -9,23 +10,17 @@ from pathlib import Path
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
-from liverl.plan.spec import BRIDGE, Plan, ServiceSpec
+from liverl.plan.spec import BRIDGE, Plan, PortSpec
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import Ours, main_service, variables_of
 from liverl.procs import procfs
+from liverl.rundir.commands import port_fix, set_options
 from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
 from liverl.rundir.layout import read_backend
 
-# (kind of service, name of its port) -> the key with its number, of which 0 means any free port.
-_KEYS = {
-    ("proxy", "http"): "infrastructure.litellm_port",
-    ("sessions", "http"): "session_proxy.port",
-    ("ray", "gcs"): "infrastructure.ray_port",
-    ("ray", "dashboard"): "infrastructure.ray_dashboard_port",
-}
-_RAY_HINT = (
-    ": a Ray cluster is running there; set ray.address to use it, or set infrastructure.ray_port and "
-    "infrastructure.ray_dashboard_port to other ports"
+_RAY_FIX = (
+    "set ray.address to use that Ray cluster, or start another one beside it: "
+    f"{set_options({'infrastructure.ray_port': '0', 'infrastructure.ray_dashboard_port': '0'})}"
 )
 
 
@@ -49,16 +44,16 @@ def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
             name = f"port {port.number} ({spec.name})"
             holder = procfs.port_holder(port.number)
             if holder is None:
-                checks.append(_bindable(name, port.host, port.number))
+                checks.append(_bindable(name, port))
             elif ours is not None and ours.has(holder.pid, plan):
                 checks.append(Check(name, "ok", f"held by this run (pid {holder.pid})"))
             else:
-                key = _KEYS.get((spec.kind, port.name))
                 # Where a Ray cluster listens, that may be meant to be used.
                 ray = spec.kind == "ray" and _is_ray(holder.words())
-                patch = {key: "0"} if key is not None and not ray else {}
-                fix = f"--set {key}=0 takes any free port" if patch else ""
-                checks.append(Check(name, "fail", _held(spec, port.name, holder), fix=fix, patch=patch))
+                patch = {port.key: "0"} if port.key and not ray else {}
+                fix = _RAY_FIX if ray else port_fix(port.key, port.number)
+                text = f"{_held(holder)}: a Ray cluster is running there" if ray else _held(holder)
+                checks.append(Check(name, "fail", text, fix=fix, patch=patch))
     return checks
 
 
@@ -86,16 +81,23 @@ def script_ports(
             run = run_of(holder.pid) if holder.pid is not None else None
             owner = f", of run {_name(run)}" if run is not None else ""
             then = ": trials would reach that one" if name == "LITELLM_PORT" else ""
-            fix = f"if nobody needs it, end it; or set {key} to another port"
+            # 0 is refused for a script: it has to know the number before it starts.
+            fix = f"if nobody needs it, end it; or {free_now(key)}"
             yield Check(title, "warn", f"held by {holder.words()}{owner}{then}", fix=fix)
 
 
-def _held(spec: ServiceSpec, port: str, holder: procfs.Holder) -> str:
+def free_now(key: str) -> str:
+    """The setting of ``key``, where 0 does not mean any free port, to one that is free at the moment.
+
+    Raises:
+        OSError: no port is free.
+    """
+    return f"take a port that is free now: {set_options({key: str(procfs.free_port())})}"
+
+
+def _held(holder: procfs.Holder) -> str:
     run = run_of(holder.pid) if holder.pid is not None else None
-    if run is not None:
-        return _beside(run, holder.pid, _KEYS.get((spec.kind, port)))
-    hint = _RAY_HINT if spec.kind == "ray" and _is_ray(holder.words()) else ""
-    return f"held by {holder.words()}{hint}"
+    return f"held by {holder.words()}" if run is None else _beside(run, holder.pid)
 
 
 def run_of(pid: int) -> RunInfo | None:
@@ -111,16 +113,14 @@ def run_of(pid: int) -> RunInfo | None:
     return None
 
 
-def _beside(run: RunInfo, pid: int | None, key: str | None) -> str:
+def _beside(run: RunInfo, pid: int | None) -> str:
     name = _name(run)
     if run.state == "live":
-        text = f"held by your live run {run.run} (pid {pid}). To show that run: liverl-tui attach {name}"
-    else:
-        text = (
-            f"held by your run {run.run} (pid {pid}), whose backend has died. To take it over: "
-            f"liverl-tui up --run {name}; to end it: liverl-tui stop --run {name}"
-        )
-    return text + (f". To start this one beside it: --set {key}=0 (any free port)" if key else "")
+        return f"held by your live run {run.run} (pid {pid}). To show that run: liverl-tui attach {name}"
+    return (
+        f"held by your run {run.run} (pid {pid}), whose backend has died. To take it over: "
+        f"liverl-tui up --run {name}; to end it: liverl-tui stop --run {name}"
+    )
 
 
 def _name(run: RunInfo) -> str:
@@ -136,12 +136,20 @@ def _is_ray(words: str) -> bool:
     return any(sign in words for sign in ("gcs_server", "raylet", "dashboard", "ray::"))
 
 
-def _bindable(name: str, host: str, number: int) -> Check:
+def _bindable(name: str, port: PortSpec) -> Check:
+    host, number = port.host, port.number
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((host, number))
         except OSError as error:
-            return Check(name, "fail", f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}")
+            why = f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}"
+            fix = f"{set_options({port.key: '0'})} takes any free port" if _of_number(error, port) else ""
+            return Check(name, "fail", why, fix=fix, patch={port.key: "0"} if fix else {})
     return Check(name, "ok", "free")
+
+
+def _of_number(error: OSError, port: PortSpec) -> bool:
+    """Whether another number can be bound: it is the number that is refused, not the address."""
+    return bool(port.key) and error.errno in (errno.EADDRINUSE, errno.EACCES, errno.EPERM)

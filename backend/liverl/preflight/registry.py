@@ -25,7 +25,8 @@ class Entry(NamedTuple):
     ``host``: it looks at the host on which it runs, not only at the run's files; ``environment``: the Python
     environment in which it looks, so that it is made again once that has been built; ``changes``: what it looks at may
     change while environments are built and replicas start, so that it is made again right before the trainer starts.
-    Such a check takes ``ours`` where it would take the run's own processes for those of others."""
+    Such a check takes ``ours`` where it would take the run's own processes for those of others. ``enter``: it takes a
+    moment, and is made once more when the user has agreed to start: minutes may have passed before the answer."""
 
     id: str
     where: str
@@ -34,6 +35,7 @@ class Entry(NamedTuple):
     environment: str = ""
     seconds: float = SECONDS
     changes: bool = False
+    enter: bool = False
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -49,7 +51,7 @@ def own_verl(c: RunConfig) -> bool:
 
 
 CHECKS: tuple[Entry, ...] = (
-    Entry("ports", "ports:port_checks", host=True, changes=True),
+    Entry("ports", "ports:port_checks", host=True, changes=True, enter=True),
     Entry("batch-end", "batch_end:checks", host=True, seconds=30.0),
     Entry("unguarded-ports", "host:unguarded_ports"),
     Entry("storage", "storage:checks", host=True),
@@ -102,7 +104,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
-    Entry("script-ports", "ports:script_ports", when.command, host=True, changes=True),
+    Entry("script-ports", "ports:script_ports", when.command, host=True, changes=True, enter=True),
     Entry("cluster", "cluster:checks", when.command, host=True, seconds=25.0),
     Entry("liverl-config", "liverl_repo:config_file", when.command, host=True),
     Entry("pins", "repository:pins", when.command, host=True),
@@ -117,3 +119,4 @@ CHECKS: tuple[Entry, ...] = (
     Entry("checkpoint-room", "repository:room", when.verl_or_command, host=True, changes=True),
 )
 OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host
+ON_ENTER = tuple(entry for entry in CHECKS if entry.enter)

@@ -15,7 +15,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.attention import planned
 from liverl.plan.spec import Plan
-from liverl.preflight.registry import CHECKS, Entry
+from liverl.preflight.registry import CHECKS, ON_ENTER, Entry
 from liverl.preflight.subject import Ours, Subject
 from liverl.util import redact
 
@@ -54,6 +54,18 @@ def run_checks(
         tell([other.entry.id for other in jobs if other.thread.is_alive()])
         found += job.checks(began)
     return [redact.struct(check) for check in found]
+
+
+def again_on_enter(
+    plan: Plan, config: RunConfig, before: Sequence[Check], *, env: Mapping[str, str] | None = None
+) -> list[Check]:
+    """``before``, with what the checks find now that are made once more when the user has agreed to start. Where
+    nothing of this host was looked at, it is not looked at now."""
+    ids = {entry.id for entry in ON_ENTER}
+    if not any(check.id in ids for check in before):
+        return list(before)
+    now = run_checks(plan, config, env=env, entries=ON_ENTER)
+    return [*now, *(check for check in before if check.id not in ids)]
 
 
 def _elsewhere(ids: Sequence[str]) -> Check:

@@ -6,7 +6,11 @@ import re
 
 import msgspec
 
-_PORT = re.compile(r"\bport (?P<port>\d{1,5}) is held by\b")
+from liverl.rundir.commands import port_fix, set_options
+
+# ``liverl.plan.spec.PortSpec.words``: held by somebody, or not to be had (a privileged number, an address in TIME_WAIT)
+_PORT = re.compile(r"\bport (?P<port>\d{1,5})(?: \((?P<key>\w{1,40}\.\w{1,40})\))? is held by\b")
+_LISTEN = re.compile(r"\bcannot listen on port (?P<port>\d{1,5}) \((?P<key>\w{1,40}\.\w{1,40})\) of\b")
 _GPUS = re.compile(
     r"\bneeds? \d{1,6} GPUs?, \d{1,6} of (?P<all>\d{1,6}) free(?P<outside> \(\d{1,6} more are outside)?"
 )
@@ -14,22 +18,27 @@ _OTHERS = re.compile(r"GPU \d{1,6}: (?:[^,]* \+ )?(?:foreign pid \d|unknown \(pi
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """``why`` is empty where the reason says it all; ``command``: to copy into a shell."""
+    """``why`` is empty where the reason says it all; ``command``: to copy into a shell;
+    ``patch``: configuration key -> the value that mends it."""
 
     id: str
     why: str
     fix: str
     command: str = ""
+    patch: dict[str, str] = {}
 
 
 def refused(reason: str, service: str) -> Refused | None:
     """What is known of the reason for which a service was not started; None without a rule for it."""
     port = _PORT.search(reason)
     if port is not None:
-        fix = (
-            f"End the process that holds port {port['port']} if it is yours, or give {service} another port."
-        )
-        return Refused("port-held", "", fix)
+        key = port["key"] or ""
+        fix = f"{port_fix(key, port['port'])}{'' if key else f', or give {service} another port'}."
+        return Refused("port-held", "", fix, patch={key: "0"} if key else {})
+    denied = _LISTEN.search(reason)
+    if denied is not None:
+        key = denied["key"]
+        return Refused("port-denied", "", f"{set_options({key: '0'})} takes any free port.", patch={key: "0"})
     gpus = _GPUS.search(reason)
     return None if gpus is None else _without_gpus(gpus, reason)
 

@@ -242,7 +242,10 @@ def _ended(window: Window, service: ServiceStatus) -> str:
 
 def _patch(window: Window, service: ServiceStatus) -> dict[str, str]:
     cause = _found(window, service)
-    return {} if cause is None else cause.patch
+    if cause is not None:
+        return cause.patch
+    never_started = refused(service.why, service.name)
+    return {} if never_started is None else never_started.patch
 
 
 def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:

@@ -257,9 +257,9 @@ class KeeperManager:
                 return await self.hold_port(service, port)
             holder = procfs.port_holder(port.number)
             if holder is not None:
-                raise PrepareProblem(f"port {port.number} is held by {holder.words()}") from None
+                raise PrepareProblem(f"{port.words} is held by {holder.words()}") from None
             why = os.strerror(error.errno) if error.errno else str(error)
-            raise PrepareProblem(f"cannot listen on port {port.number} of {port.host}: {why}") from None
+            raise PrepareProblem(f"cannot listen on {port.words} of {port.host}: {why}") from None
         if name not in self._listeners:
             self._note_listener(name, port, await self._keeper.get_listener(name))
         number: int = answer["port"]

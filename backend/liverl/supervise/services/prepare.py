@@ -80,7 +80,7 @@ def choose_port(port: PortSpec) -> int:
             raise PrepareProblem(f"no free port on {port.host}: {error}") from None
     holder = procfs.port_holder(port.number)
     if holder is not None:
-        raise PrepareProblem(f"port {port.number} is held by {holder.words()}")
+        raise PrepareProblem(f"{port.words} is held by {holder.words()}")
     return port.number
 
 
