@@ -341,7 +341,8 @@ def trainer(c: RunConfig) -> Iterator[Override]:
             "val_before_train": training.val_before_train,
             "default_local_dir": "{run_dir}/checkpoints",
             "resume_mode": "auto",  # from the newest checkpoint, if there is one
-            "rollout_data_dir": "{run_dir}/rollouts",
+            # The fully asynchronous trainer numbers its dumps by updates, and writes no trial's name into them.
+            **({} if fully_async(c) else {"rollout_data_dir": "{run_dir}/rollouts"}),
         },
     )
     if c.verl.wandb_proxy:

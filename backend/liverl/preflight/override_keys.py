@@ -10,6 +10,7 @@ from typing import Any
 from liverl.causes.verdict.verl_keys import meant
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
+from liverl.config.trainer_mode import fully_async
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import overrides
@@ -22,6 +23,8 @@ from liverl.util.regular_file import read_regular
 NAME = "verl's keys"
 # verl writes here what its default configuration is composed to (scripts/generate_trainer_config.sh).
 _COMPOSED = "trainer/config/_generated_ppo_trainer.yaml"
+# What the fully asynchronous trainer has beside it.
+_ASYNC = "experimental/fully_async_policy/config/fully_async_ppo_trainer.yaml"
 _WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
 _SECONDS = 60.0  # for an interpreter on a slow file system
 # Another choice of these, or of a configuration file, changes which keys there are.
@@ -41,7 +44,7 @@ def check(python: Path, config: RunConfig) -> Check:
     """Whether the installed verl has every key that the run sets without a ``+``. Hydra would refuse it after verl's
     imports, which take 10 to 60 s."""
     try:
-        known = composed(python)
+        known = composed(python, (_COMPOSED, _ASYNC) if fully_async(config) else (_COMPOSED,))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Check(NAME, "skipped", f"not checked: {error}")
     given = {word.partition("=")[0] for word in overrides(config)}
@@ -67,22 +70,26 @@ def unknown(given: Iterable[str], known: set[str]) -> dict[str, str]:
     return {key: meant(key, sorted(known)) for key in sorted(wrong)}
 
 
-def composed(python: Path) -> set[str]:
-    """The dotted keys of verl's default configuration, sections included.
+def composed(python: Path, files: Iterable[str] = (_COMPOSED,)) -> set[str]:
+    """The dotted keys of verl's default configuration, sections included. ``files``: within its package, together.
 
     Raises:
         OSError, ValueError, subprocess.SubprocessError: verl, or its file, is not there or cannot be read.
     """
     done = ask_program([str(python), "-c", _WHERE], _SECONDS)
     done.check_returncode()
-    text = read_regular(Path(done.stdout.strip(), _COMPOSED)).decode()
+    package = Path(done.stdout.strip())
+    return {key for file in files for key in _keys(_tree(package, file))}
+
+
+def _tree(package: Path, file: str) -> Mapping[Any, Any]:
     try:
-        tree = decode_yaml(text)
+        tree = decode_yaml(read_regular(package / file).decode())
     except Undecodable as error:
-        raise ValueError(f"{_COMPOSED} of verl is no YAML: {error}") from error
+        raise ValueError(f"{file} of verl is no YAML: {error}") from error
     if not isinstance(tree, Mapping):
-        raise ValueError(f"{_COMPOSED} of verl has no keys")
-    return set(_keys(tree))
+        raise ValueError(f"{file} of verl has no keys")
+    return tree
 
 
 def _keys(tree: Mapping[Any, Any], prefix: str = "") -> Iterable[str]:
