@@ -13,7 +13,7 @@ from liverl.config.sizing import bare_key
 from liverl.config.trainer_mode import fully_async
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import overrides
+from liverl.plan.verl_overrides import FSDP, overrides
 from liverl.preflight.interpreter import UNBUILT, interpreter
 from liverl.procs.asking import ask_program
 from liverl.util.decode import Undecodable, decode_yaml
@@ -23,6 +23,7 @@ from liverl.util.regular_file import read_regular
 NAME = "verl's keys"
 # verl writes here what its default configuration is composed to (scripts/generate_trainer_config.sh).
 _COMPOSED = "trainer/config/_generated_ppo_trainer.yaml"
+_OF_ENGINE = "trainer/config/_generated_ppo_{}_trainer.yaml"  # with another group of model_engine
 # What the fully asynchronous trainer has beside it.
 _ASYNC = "experimental/fully_async_policy/config/fully_async_ppo_trainer.yaml"
 _WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
@@ -44,11 +45,11 @@ def check(python: Path, config: RunConfig) -> Check:
     """Whether the installed verl has every key that the run sets without a ``+``. Hydra would refuse it after verl's
     imports, which take 10 to 60 s."""
     try:
-        known = composed(python, (_COMPOSED, _ASYNC) if fully_async(config) else (_COMPOSED,))
+        known = composed(python, _files(config)) | {"model_engine"}
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Check(NAME, "skipped", f"not checked: {error}")
     given = {word.partition("=")[0] for word in overrides(config)}
-    if any(key in _CHOICES for key in map(bare_key, given)):
+    if any(bare_key(key) in _CHOICES for key in config.trainer.overrides):
         return Check(NAME, "skipped", "not checked: another configuration of verl is chosen")
     users = {bare_key(key) for key in config.trainer.overrides}
     faults = unknown(given, known)
@@ -60,6 +61,12 @@ def check(python: Path, config: RunConfig) -> Check:
         fault = f"the installed verl has no key {key}" if key in users else f"liverl sets {key}, {_OLD}"
         words.append(fault + hint)
     return Check(NAME, "fail", ("trainer.overrides: " if users & faults.keys() else "") + "; ".join(words))
+
+
+def _files(config: RunConfig) -> tuple[str, ...]:
+    engine = config.training.engine
+    main = _COMPOSED if engine == FSDP else _OF_ENGINE.format(engine)
+    return (main, _ASYNC) if fully_async(config) else (main,)
 
 
 def unknown(given: Iterable[str], known: set[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from liverl.config import conditions as when
 from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
-from liverl.config.checks import agent, harbor, notify, verl
+from liverl.config.checks import agent, experts, harbor, notify, verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
@@ -64,7 +64,7 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
     ``bad``: the keys and sections whose value was refused; rules that read them are skipped.
     """
     problems = [] if mirrored(config, _MODES[0]) else list(_two_modes(config, settings))
-    for keys, rule in (*RULES, *verl.RULES, *agent.RULES, *harbor.RULES, *notify.RULES):
+    for keys, rule in (*RULES, *verl.RULES, *experts.RULES, *agent.RULES, *harbor.RULES, *notify.RULES):
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
