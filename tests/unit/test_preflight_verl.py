@@ -388,3 +388,14 @@ def test_all_checks_of_the_cpu_profile() -> None:
         "loggers",
         "batches",
     } <= names
+
+
+def test_a_checkout_of_verl_that_is_imported_instead(tmp_path: Path) -> None:
+    assert list(verl.source(config_of())) == []
+    config = config_of(f"verl.source={tmp_path}")
+    (check,) = verl.source(config)
+    assert (check.status, "has no package verl" in check.text) == ("fail", True)
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl/__init__.py").touch()
+    (check,) = verl.source(config)
+    assert check.status == "ok"

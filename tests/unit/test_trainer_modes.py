@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from liverl.config import ConfigError, dump_yaml, load_config
+from liverl.config import ConfigError, dump_yaml, liverl_environment, load_config
 from liverl.config.sizing import cpus_needed, cpus_per_host, expected_replicas
 from liverl.config.trainer_mode import trainer_mode
 from liverl.plan import make_plan
@@ -275,3 +275,32 @@ def test_the_other_trainers_are_started_as_before() -> None:
     assert trainer.argv[2] == MAIN
     assert overrides_of(plan)["actor_rollout_ref.rollout.nnodes"] == "1"
     assert not [key for key in overrides_of(plan) if key.startswith(("async_training", "rollout."))]
+
+
+@pytest.mark.parametrize(
+    ("env", "source"),
+    [
+        ({"NEW_VERL_DIR": "/v", "USE_NEW_VERL": "1"}, "/v"),
+        ({"NEW_VERL_DIR": "/v", "USE_NEW_VERL": "0"}, ""),
+        ({"NEW_VERL_DIR": "/v"}, ""),
+        ({"USE_NEW_VERL": "1"}, ""),
+    ],
+)
+def test_another_verl_of_the_environment_counts_where_it_is_switched_on(
+    env: dict[str, str], source: str
+) -> None:
+    config = load_config(profile="liverl-gen1", sets=[INDEX], env=env).config
+    assert config.verl.source == source
+    exported = liverl_environment(config)
+    assert (exported.get("NEW_VERL_DIR", ""), exported.get("USE_NEW_VERL", "")) == (
+        source,
+        "1" if source else "",
+    )
+
+
+def test_another_verl_is_first_on_the_path_of_all_its_processes() -> None:
+    plan = plan_of("verl.source=/new/verl", "agent.path=[/mine]")
+    for name in ("ray", "trainer"):
+        (spec,) = [service for service in plan.services if service.name == name]
+        first, *others = spec.env["PYTHONPATH"].split(":")
+        assert (first, others[-1]) == ("/new/verl", "/mine")

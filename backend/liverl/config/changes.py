@@ -112,7 +112,8 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,
-        "proxy: host advertise trials_through; session_proxy: port; supervise: pass_env; verl: agent_loop",
+        "proxy: host advertise trials_through; session_proxy: port; supervise: pass_env; "
+        "verl: agent_loop source",
     ),
 )
 _OPEN = {"environments": _NEXT}  # sections whose keys the user chooses

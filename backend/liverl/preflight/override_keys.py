@@ -45,7 +45,7 @@ def check(python: Path, config: RunConfig) -> Check:
     """Whether the installed verl has every key that the run sets without a ``+``. Hydra would refuse it after verl's
     imports, which take 10 to 60 s."""
     try:
-        known = composed(python, _files(config)) | {"model_engine"}
+        known = composed(python, _files(config), config.verl.source) | {"model_engine"}
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Check(NAME, "skipped", f"not checked: {error}")
     given = {word.partition("=")[0] for word in overrides(config)}
@@ -77,15 +77,19 @@ def unknown(given: Iterable[str], known: set[str]) -> dict[str, str]:
     return {key: meant(key, sorted(known)) for key in sorted(wrong)}
 
 
-def composed(python: Path, files: Iterable[str] = (_COMPOSED,)) -> set[str]:
-    """The dotted keys of verl's default configuration, sections included. ``files``: within its package, together.
+def composed(python: Path, files: Iterable[str] = (_COMPOSED,), source: str = "") -> set[str]:
+    """The dotted keys of verl's default configuration, sections included. ``files``: within its package, together;
+    ``source``: the checkout that is imported in place of the installed one, if there is one.
 
     Raises:
         OSError, ValueError, subprocess.SubprocessError: verl, or its file, is not there or cannot be read.
     """
-    done = ask_program([str(python), "-c", _WHERE], _SECONDS)
-    done.check_returncode()
-    package = Path(done.stdout.strip())
+    if source:
+        package = Path(source, "verl")
+    else:
+        done = ask_program([str(python), "-c", _WHERE], _SECONDS)
+        done.check_returncode()
+        package = Path(done.stdout.strip())
     return {key for file in files for key in _keys(_tree(package, file))}
 
 

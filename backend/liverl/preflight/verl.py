@@ -91,6 +91,21 @@ NCCL_WEIGHTS = "cupy"
 LEAST_REPLAY = (0, 22)  # vLLM that tells its routes (verl/workers/rollout/vllm_rollout/vllm_async_server.py)
 
 
+def source(config: RunConfig) -> Iterator[Check]:
+    """The checkout of verl in ``verl.source``; nothing without one."""
+    folder = config.verl.source
+    if not folder:
+        return
+    if Path(folder, "verl", "__init__.py").is_file():
+        yield Check("verl.source", "ok", f"verl is imported from {folder}")
+        return
+    words, near = nearby(folder) if not os.path.isdir(folder) else ("", None)
+    text = f"{folder} has no package verl (verl/__init__.py): it must be the folder of a checkout of verl"
+    yield Check(
+        "verl.source", "fail", text, fix=words, patch={"verl.source": near} if near else {}, guess=bool(near)
+    )
+
+
 def imports(python: Path, config: RunConfig) -> Check:
     """Which of the modules that the trainer imports ``python`` has, with versions."""
     name = "environment verl"

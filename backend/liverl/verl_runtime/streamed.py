@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from liverl.sessions.session import MANY_ROWS
+from liverl.sessions.result import MANY_ROWS
 from liverl.verl_runtime.loop_trial import Outcome
 from liverl.verl_runtime.tokens import Row
 
