@@ -39,6 +39,20 @@ CASES: dict[str, list[str]] = {
         INDEX,
         *("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "training.train_prompt_mini_batch_size=16"),
     ],
+    "liverl-gen1 veomni R3": [
+        INDEX,
+        *("training.engine=veomni", "training.router_replay=R3", "training.rollout_is=token"),
+        *("environments.verl.venv_path=/v",),
+    ],
+    "liverl-gen1 megatron R2": [
+        INDEX,
+        *("training.engine=megatron", "training.router_replay=R2", "environments.verl.venv_path=/v"),
+    ],
+    "liverl-gen1 fully_async veomni": [
+        INDEX,
+        *("verl.trainer_mode=fully_async", "verl.rollout_gpus=4", "training.engine=veomni"),
+        *("training.router_replay=R3", "environments.verl.venv_path=/v"),
+    ],
     "liverl-gen1 fully_async": [
         INDEX,
         *("verl.trainer_mode=fully_async", "verl.rollout_gpus=4", "verl.fully_async.staleness_threshold=1"),

@@ -230,7 +230,7 @@ SEVERAL = {
         "cluster ray": "infrastructure.ray_dashboard_port ray.temp_dir",
         "backend ray trainer": "verl.device",
         "ray trainer": "agent.path infrastructure.vllm_logging_level credentials.wandb_api_key credentials.wandb_mode "
-        "network.interface",
+        "network.interface verl.source",
         "backend cluster proxy trainer": "vllm.gen_tp",
         "backend trainer": "training.train_batch_size training.n_resp_per_prompt training.total_steps",
         "cluster ray trainer": "ray.address",

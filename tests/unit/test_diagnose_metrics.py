@@ -8,6 +8,7 @@ import pytest
 from kit.screens import snapshot
 from msgspec.structs import replace
 
+from liverl.diagnose.catalogue import asynchronous
 from liverl.diagnose.catalogue import metrics as rules
 from liverl.diagnose.catalogue.learning import rewards_equal
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
@@ -19,6 +20,7 @@ from liverl.snapshot_json import decode_snapshot, encode_snapshot
 
 Row = dict[str, float]
 NO_TRIALS = TrialsStatus()
+OWN = (rules.__name__, asynchronous.__name__)
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 
 
@@ -33,7 +35,7 @@ def look(recent: RecentSteps, now: Snapshot | None = None) -> dict[str, Symptom]
     newest = recent.steps[-1] if recent.steps else None
     state = now or snapshot(trials=NO_TRIALS, metrics=newest, step=newest and newest.step)
     seen = Window(state, None, RunContext(recent=recent))
-    own = [rule for rule in RULES if rule.look.__module__ == rules.__name__]
+    own = [rule for rule in RULES if rule.look.__module__ in OWN]
     return {s.id: s for rule in own for s in rule.look(seen) if isinstance(s, Symptom)}
 
 
@@ -54,9 +56,9 @@ def joined(*columns: list[Row]) -> list[Row]:
 
 
 def test_all_of_them_need_only_a_metrics_file() -> None:
-    own = [rule.look.__name__ for rule in RULES if rule.look.__module__ == rules.__name__]
-    in_files = [rule.look.__name__ for rule in FILE_RULES if rule.look.__module__ == rules.__name__]
-    assert own == in_files and len(own) == 9
+    own = [rule.look.__name__ for rule in RULES if rule.look.__module__ in OWN]
+    in_files = [rule.look.__name__ for rule in FILE_RULES if rule.look.__module__ in OWN]
+    assert own == in_files and len(own) == 10
     assert look(RecentSteps()) == {}
 
 
@@ -271,6 +273,73 @@ def test_who_waits_in_asynchronous_training(who: str) -> None:
     symptom = look(collected(*rows(key, 0.51, 0.6, 0.7)))[f"{who}_idle"]
     assert symptom.severity == "info" and "70%" in symptom.title
     assert look(collected(*rows(key, 0.7, 0.5, 0.7))) == look(collected(*rows(key, 0.7, 0.7))) == {}
+
+
+STATIC = "fully_async/static/"
+
+
+@pytest.mark.parametrize(
+    ("who", "limits", "fix"),
+    [
+        (
+            "trainer",
+            {"max_concurrent_samples": 16, "max_required_samples": 256, "staleness_threshold": 0.1},
+            "so that 32 prompts run at a time on all replicas together, not 16",
+        ),
+        (
+            "trainer",
+            {"max_concurrent_samples": 200, "max_required_samples": 256, "staleness_threshold": 0.1},
+            "so that 256 prompts run at a time on all replicas together, not 200",
+        ),
+        (
+            "trainer",
+            {"max_concurrent_samples": 256, "max_required_samples": 256, "staleness_threshold": 0.0},
+            "all that the staleness allows; raise verl.fully_async.staleness_threshold from 0 to 0.1",
+        ),
+        (
+            "trainer",
+            {"max_concurrent_samples": 256, "max_required_samples": 256, "staleness_threshold": 1.0},
+            "all that the staleness allows; give the rollouts more GPUs",
+        ),
+        (
+            "trainer",
+            {},
+            "raise verl.fully_async.concurrent_samples_per_replica, for example to twice as many",
+        ),
+        ("rollouter", {"staleness_threshold": 0.4}, "verl.fully_async.staleness_threshold from 0.4 to 0.8"),
+        ("rollouter", {"staleness_threshold": 0.7}, "verl.fully_async.staleness_threshold from 0.7 to 1"),
+        ("rollouter", {"staleness_threshold": 1.0}, "give the trainer more GPUs and the rollouts fewer"),
+        ("rollouter", {}, "raise verl.fully_async.staleness_threshold, at most to 1"),
+    ],
+)
+def test_which_key_helps_who_waits_and_its_next_value(who: str, limits: dict[str, float], fix: str) -> None:
+    also = {f"{STATIC}{name}": value for name, value in limits.items()}
+    columns = [{**row, **also} for row in rows(f"fully_async/{who}/idle_ratio", 0.6, 0.6, 0.6)]
+    assert fix in look(collected(*columns))[f"{who}_idle"].fix
+
+
+DROPPED = "fully_async/count/dropped_stale_samples"
+
+
+@pytest.mark.parametrize(
+    ("counts", "fires"),
+    [
+        ((0, 1, 3, 6), True),
+        ((5, 6, 7, 9), True),
+        ((0, 1, 3, 3), False),
+        ((0, 0, 3, 6), False),
+        ((1, 3, 6), False),
+        ((4, 4, 4, 4), False),
+    ],
+)
+def test_samples_that_a_full_queue_throws_away(counts: tuple[int, ...], fires: bool) -> None:
+    columns = [{**row, f"{STATIC}max_concurrent_samples": 24.0} for row in rows(DROPPED, *map(float, counts))]
+    found = look(collected(*columns))
+    assert bool(found) is fires
+    if fires:
+        symptom = found["samples_dropped"]
+        assert symptom.title == f"{counts[-1] - counts[0]} finished samples were thrown away in 3 steps"
+        assert "so that 12 prompts run at a time and not 24" in symptom.fix
 
 
 def test_a_critic_that_does_not_learn() -> None:

@@ -168,7 +168,7 @@ def test_every_training_key_of_verl_changes_an_override() -> None:
     sections = ("training.", "algorithm.", "vllm.", "verl.")
     elsewhere = {  # these make services, dependencies or files; other tests look at them
         *("vllm.gen_tp", "verl.device", "verl.rollout_mode", "verl.rollout_gpus"),
-        *("verl.train_nodes", "verl.rollout_nodes", "verl.trainer_mode"),
+        *("verl.train_nodes", "verl.rollout_nodes", "verl.trainer_mode", "verl.source"),
         *("verl.actor_deadline", "verl.address_deadline", "verl.health_deadline"),
     }
     keys = {key for key in planned if key.startswith(sections) and "faults" not in key}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from liverl.config import RunConfig, load_config, resolved
+from liverl.model import Check
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
 from liverl.preflight import gpus, model, ray, run_checks, verl
@@ -134,22 +135,83 @@ def test_batches() -> None:
     assert verl.batches(config_of(*sets, "training.sp_size=1")).status == "fail"
 
 
+def environment(*sets: str) -> Check:
+    config = config_of(*sets, profile="cpu-verl")
+    return verl.environment(_plan(config), config)
+
+
 def test_what_an_environment_has() -> None:
-    ours = verl.imports(Path(sys.executable))
+    config = config_of(profile="cpu-verl")
+    ours = verl.imports(Path(sys.executable), config)
     assert ours.status == "fail"
     assert "transfer_queue" in ours.text
-    assert verl.imports(Path("/no/python")).status == "fail"
-    plan = _plan(config_of(f"environments.verl.venv_path={sys.prefix}", profile="cpu-verl"))
-    assert verl.environment(plan) == verl.imports(Path(sys.prefix, "bin", "python"))
-    assert verl.environment(_plan(config_of("environments.verl.venv_path=self", profile="cpu-verl"))) == ours
+    assert verl.imports(Path("/no/python"), config).status == "fail"
+    theirs = verl.imports(Path(sys.prefix, "bin", "python"), config)
+    assert environment(f"environments.verl.venv_path={sys.prefix}") == theirs
+    assert environment("environments.verl.venv_path=self") == ours
 
 
 def test_an_environment_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERL_CACHE_DIR", str(tmp_path))
-    check = verl.environment(_plan(config_of(profile="cpu-verl")))
+    check = environment()
     assert (check.status, "will be built at the start" in check.text) == ("skipped", True)
-    missing = _plan(config_of("environments.verl.venv_path=/no/such", profile="cpu-verl"))
-    assert verl.environment(missing).status == "fail"
+    assert environment("environments.verl.venv_path=/no/such").status == "fail"
+
+
+VENV = "environments.verl.venv_path=/v"
+
+
+@pytest.mark.parametrize(
+    ("sets", "have", "vllm", "words"),
+    [
+        (
+            (VENV, "training.engine=veomni"),
+            (),
+            "0.24.0",
+            "cannot import veomni: verl does not require that package",
+        ),
+        ((VENV, "training.engine=megatron"), (), "0.24.0", "cannot import megatron"),
+        (
+            ("verl.rollout_mode=standalone", "verl.rollout_gpus=4"),
+            (),
+            "0.24.0",
+            "cannot import cupy, with which verl",
+        ),
+        (
+            ("verl.trainer_mode=fully_async", "verl.rollout_gpus=4"),
+            (),
+            "0.24.0",
+            "cannot import cupy, with which verl",
+        ),
+        (
+            (VENV, "training.engine=veomni", "training.router_replay=R3"),
+            ("veomni",),
+            "0.21.9",
+            "training.router_replay is R3, and vLLM 0.21.9 of {python} does not tell its routes",
+        ),
+        ((VENV, "training.engine=veomni", "training.router_replay=R3"), ("veomni",), "0.22.0", ""),
+        ((VENV, "training.engine=veomni", "training.router_replay=R2"), ("veomni",), "0.21.0", ""),
+        ((), (), "0.21.0", ""),
+    ],
+)
+def test_what_only_some_trainers_need(
+    tmp_path: Path, sets: tuple[str, ...], have: tuple[str, ...], vllm: str, words: str
+) -> None:
+    """A Python that has the modules of ``have``, and all that every trainer needs."""
+    python = tmp_path / "python"
+    asked = f"""#!{sys.executable}
+import json, sys
+modules, names = json.loads(sys.argv[-1])
+have = {[*verl.MODULES, *have]!r}
+versions = {{"verl": "0.9.1", "vllm": {vllm!r}}}
+missing = [m for m in modules if m not in have]
+print(json.dumps({{"missing": missing, "versions": {{n: versions.get(n) for n in names}}}}))
+"""
+    python.write_text(asked)
+    python.chmod(0o755)
+    check = verl.imports(python, config_of(*sets))
+    assert check.status == ("fail" if words else "ok"), check.text
+    assert words.format(python=python) in check.text
 
 
 # --- Ray ----------------------------------------------------------------------------------------------
@@ -326,3 +388,14 @@ def test_all_checks_of_the_cpu_profile() -> None:
         "loggers",
         "batches",
     } <= names
+
+
+def test_a_checkout_of_verl_that_is_imported_instead(tmp_path: Path) -> None:
+    assert list(verl.source(config_of())) == []
+    config = config_of(f"verl.source={tmp_path}")
+    (check,) = verl.source(config)
+    assert (check.status, "has no package verl" in check.text) == ("fail", True)
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl/__init__.py").touch()
+    (check,) = verl.source(config)
+    assert check.status == "ok"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from liverl.config import ConfigError, load_config
+from liverl.config import ConfigError, dump_yaml, liverl_environment, load_config
 from liverl.config.sizing import cpus_needed, cpus_per_host, expected_replicas
 from liverl.config.trainer_mode import trainer_mode
 from liverl.plan import make_plan
@@ -50,6 +50,7 @@ def problems(*sets: str) -> list[str]:
         (("verl.trainer_mode=separate_async", "verl.rollout_gpus=4"), "separate_async"),
         (("verl.trainer_mode=separate_async", "verl.rollout_mode=standalone", "verl.rollout_gpus=4"), "separate_async"),
         (ASYNC, "fully_async"),
+        ((*ASYNC, "verl.rollout_mode=standalone"), "fully_async"),
     ],
 )  # fmt: skip
 def test_the_mode_follows_its_key_or_else_that_of_the_replicas(sets: tuple[str, ...], mode: str) -> None:
@@ -62,8 +63,8 @@ def test_the_mode_follows_its_key_or_else_that_of_the_replicas(sets: tuple[str, 
     ("sets", "words"),
     [
         (
-            ("verl.trainer_mode=fully_async", "verl.rollout_mode=standalone", "verl.rollout_gpus=4"),
-            ("verl.trainer_mode|verl.rollout_mode standalone (--set) means separate_async|fully_async",),
+            ("verl.trainer_mode=sync", "verl.rollout_mode=standalone"),
+            ("verl.trainer_mode|verl.rollout_mode standalone (--set) means separate_async|sync|separate_async, or",),
         ),
         (
             ("verl.trainer_mode=separate_async", "verl.rollout_mode=hybrid", "verl.rollout_gpus=4"),
@@ -141,6 +142,16 @@ def test_two_modes_that_differ_name_both_places(tmp_path: Path) -> None:
     (problem,) = told.value.problems
     first = f"{file}:5:17: verl.trainer_mode: verl.rollout_mode hybrid ({file}:3:17) means sync"
     assert problem.lines()[0] == first
+
+
+@pytest.mark.parametrize("mode", ["sync", "separate_async", "fully_async"])
+def test_a_configuration_that_was_written_can_be_read_again(mode: str, tmp_path: Path) -> None:
+    """It has every key, and so both of the mode; a run's next attempt reads it."""
+    gpus = 0 if mode == "sync" else 4
+    sets = [INDEX, f"verl.trainer_mode={mode}", f"verl.rollout_gpus={gpus}"]
+    config = load_config(profile="liverl-gen1", sets=sets, env={}).config
+    (tmp_path / "c.yaml").write_text(dump_yaml(config))
+    assert load_config(tmp_path / "c.yaml", env={}).config == config
 
 
 def test_whole_hosts_generate_and_others_train() -> None:
@@ -264,3 +275,32 @@ def test_the_other_trainers_are_started_as_before() -> None:
     assert trainer.argv[2] == MAIN
     assert overrides_of(plan)["actor_rollout_ref.rollout.nnodes"] == "1"
     assert not [key for key in overrides_of(plan) if key.startswith(("async_training", "rollout."))]
+
+
+@pytest.mark.parametrize(
+    ("env", "source"),
+    [
+        ({"NEW_VERL_DIR": "/v", "USE_NEW_VERL": "1"}, "/v"),
+        ({"NEW_VERL_DIR": "/v", "USE_NEW_VERL": "0"}, ""),
+        ({"NEW_VERL_DIR": "/v"}, ""),
+        ({"USE_NEW_VERL": "1"}, ""),
+    ],
+)
+def test_another_verl_of_the_environment_counts_where_it_is_switched_on(
+    env: dict[str, str], source: str
+) -> None:
+    config = load_config(profile="liverl-gen1", sets=[INDEX], env=env).config
+    assert config.verl.source == source
+    exported = liverl_environment(config)
+    assert (exported.get("NEW_VERL_DIR", ""), exported.get("USE_NEW_VERL", "")) == (
+        source,
+        "1" if source else "",
+    )
+
+
+def test_another_verl_is_first_on_the_path_of_all_its_processes() -> None:
+    plan = plan_of("verl.source=/new/verl", "agent.path=[/mine]")
+    for name in ("ray", "trainer"):
+        (spec,) = [service for service in plan.services if service.name == name]
+        first, *others = spec.env["PYTHONPATH"].split(":")
+        assert (first, others[-1]) == ("/new/verl", "/mine")

@@ -59,6 +59,7 @@ _PLACE = OnChange("never", why="it names the run's directory")
 _SHARDS = OnChange("never", why="verl's checkpoints are divided by the number of GPUs that train")
 _MODEL = OnChange("never", why="the run's checkpoints are of this model")
 _ENGINE = OnChange("never", why="the run's checkpoints are of a model that this engine loads")
+_WEIGHTS = OnChange("never", why="the run's checkpoints are in the form of this engine")
 _SHAPE = OnChange("never", why="it decides which services and checkpoints the run has")
 _KEY = OnChange("never", why="all attempts of a run have the same keys; sandboxes hold them")
 
@@ -67,6 +68,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_PLACE, "run: name run_root; experiment: project_name exp_name"),
     (_SHAPE, "run: topology; trainer: kind; verl: device"),
     (_ENGINE, "run: engine"),
+    (_WEIGHTS, "training: engine"),
     (_MODEL, "model: model_path"),
     (
         _SHARDS,
@@ -110,7 +112,8 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,
-        "proxy: host advertise trials_through; session_proxy: port; supervise: pass_env; verl: agent_loop",
+        "proxy: host advertise trials_through; session_proxy: port; supervise: pass_env; "
+        "verl: agent_loop source",
     ),
 )
 _OPEN = {"environments": _NEXT}  # sections whose keys the user chooses

@@ -213,7 +213,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.ray_key("no other host joins the Ray of this run"),
     ),
     _group(
-        "verl: rollout_mode rollout_gpus trainer_mode train_nodes rollout_nodes",
+        "verl: rollout_mode rollout_gpus trainer_mode train_nodes rollout_nodes source",
         {_PLAN: when.any_ray},
         inert.ray_key(""),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from liverl.config.schema import RunConfig, value_of
@@ -23,6 +23,7 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("NODE0_IP", "infrastructure.node0_ip"),
     ("NNODES", "infrastructure.nnodes"),
     ("NGPUS_PER_NODE", "infrastructure.ngpus_per_node"),
+    ("NEW_VERL_DIR", "verl.source"),
     ("N_NODES_TRAIN", "verl.train_nodes"),
     ("N_NODES_ROLLOUT", "verl.rollout_nodes"),
     ("RAY_PORT", "infrastructure.ray_port"),
@@ -80,6 +81,10 @@ SPELLINGS: dict[str, dict[str, str]] = {
     "HARBOR_RECOMPUTE_MISMATCH_LOGPROBS": {"1": "recompute", "0": "mask"},
 }
 
+# Variables that count only where another one is on: exported with it.
+SWITCHES = {"NEW_VERL_DIR": "USE_NEW_VERL"}
+_ON = ("1", "true", "yes", "on")
+
 # (variable, key): the variable's value is the path of a file that contains the secret.
 SECRET_FILES: tuple[tuple[str, str], ...] = (
     ("WANDB_API_KEY_FILE", "credentials.wandb_api_key"),
@@ -114,7 +119,15 @@ def liverl_environment(config: RunConfig, given: Collection[str] | None = None) 
         text = _exported(config, name, key)
         if text:
             variables[name] = text
+            if name in SWITCHES:
+                variables[SWITCHES[name]] = _ON[0]
     return variables
+
+
+def counts(name: str, env: Mapping[str, str]) -> bool:
+    """Whether the variable ``name`` is set, and its switch, if it has one, is on."""
+    switch = SWITCHES.get(name)
+    return bool(env.get(name)) and (switch is None or env.get(switch, "").lower() in _ON)
 
 
 def was_given(key: str, given: Collection[str] | None) -> bool:

@@ -11,7 +11,7 @@ from msgspec import inspect as types
 
 from liverl.config import hydra_words
 from liverl.config.coerce import Bad, convert, is_text, plain_type, to_plain
-from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES, value_from
+from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES, counts, value_from
 from liverl.config.errors import Problem, Where
 from liverl.config.schema import Path, fields, is_open, leaves, root_type
 from liverl.config.traj_filter import endings_of
@@ -222,7 +222,7 @@ def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
     unset."""
     theirs, ours = Layer("liverl env"), Layer("env")
     for name, key in VARIABLES:
-        if env.get(name):
+        if counts(name, env):
             _replace(theirs, tuple(key.split(".")), value_from(name, env[name]), f"env {name}")
     for name, key in SECRET_FILES:
         if env.get(name):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from liverl.config import profiles
-from liverl.config.checks.managed import check, mirrored, secret_overrides
+from liverl.config.checks.managed import check, mirrored, secret_overrides, with_rollout_mode
 from liverl.config.conditions import AUTO_HOST
 from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
@@ -166,7 +166,7 @@ def _join(
     unread = any(not problem.key or problem.where.source == "--profile" for problem in problems)
     secrets, secret_problems, warnings = take_secrets(settings, env, read_secrets)
     problems.extend(secret_problems)
-    config = _build(settings)
+    config = with_rollout_mode(_build(settings), settings)
     if checked and not unread:
         problems.extend(check(config, settings, {".".join(path) for path in bad} | {path[0] for path in bad}))
     idle = [problem for problem in problems if problem.key and mirrored(config, problem.key)]

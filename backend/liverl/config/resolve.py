@@ -72,6 +72,7 @@ def resolved(
             train_index=absolute(config.data.train_index),
             val_index=absolute(config.data.val_index),
         ),
+        verl=replace(config.verl, source=absolute(config.verl.source) if config.verl.source else ""),
         environment=replace(config.environment, venv_path=venv(config.environment.venv_path)),
         environments={
             key: replace(

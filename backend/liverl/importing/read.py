@@ -159,16 +159,17 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
 def _axis(builder: Builder, name: str, text: str, place: Place) -> bool:
     """The four choices of a .env. False if the variable is none of them."""
     if name in ("TRAIN_MODE", "TRAINING_MODE"):
-        if text != "sync":
+        if text == "fully_async":
+            builder.take("verl.trainer_mode", text, place, name)
+        elif text != "sync":
             builder.leave(
-                f"{name}={text}",
-                place,
-                "a run of ours generates and trains in turns (verl.rollout_mode hybrid) or on GPUs of their own "
-                "(standalone); fully asynchronous training is left to the script: trainer.kind command",
+                f"{name}={text}", place, "set verl.trainer_mode: sync, separate_async or fully_async"
             )
         return True
     if name in ("ENGINE", "MODEL_ENGINE"):
-        if text != "fsdp":
+        if text in ("veomni", "megatron"):
+            builder.take("training.engine", text, place, name)
+        elif text != "fsdp":
             builder.word(f"model_engine={text}", place, name)
         return True
     if name == "SCAFFOLD":

@@ -28,6 +28,10 @@ _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _CRITIC = "critic"
 SINGLE_TURN = "single_turn_agent"
+FSDP, MEGATRON = "fsdp", "megatron"
+# Engine -> verl's key, of the actor, for the GPUs over which a sequence is split. Megatron splits otherwise.
+PARALLEL = {FSDP: "ulysses_sequence_parallel_size", "veomni": "veomni.ulysses_parallel_size"}
+REPLAY = f"{_ROLLOUT}.enable_rollout_routing_replay"
 GAE = "gae"  # verl/trainer/ppo/utils.py need_critic
 CRITIC_LEARNING_RATE = 1e-5  # verl's own (trainer/config/critic/critic.yaml), said so that it is seen
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
@@ -40,6 +44,7 @@ CPU_WEIGHTS = "liverl_cpu"
 def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
     """The arguments of the trainer. Those in ``trainer.overrides`` replace ours and ``further``."""
     sections = (
+        engine,
         data,
         model,
         actor,
@@ -60,6 +65,17 @@ def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[st
 
 def _under(prefix: str, values: dict[str, Any]) -> Iterator[Override]:
     yield from (Override(f"{prefix}.{key}", value) for key, value in values.items())
+
+
+def engine(c: RunConfig) -> Iterator[Override]:
+    """What trains: another group of verl's configuration, with other sections of actor, reference and critic."""
+    if c.training.engine != FSDP:
+        yield Override("model_engine", c.training.engine)
+
+
+def _engine_section(c: RunConfig) -> str:
+    """The engine's section in those of actor and reference."""
+    return "fsdp_config" if c.training.engine == FSDP else c.training.engine
 
 
 def data(c: RunConfig) -> Iterator[Override]:
@@ -88,15 +104,15 @@ def model(c: RunConfig) -> Iterator[Override]:
 
 def actor(c: RunConfig) -> Iterator[Override]:
     """The update of the policy: loss, optimizer, offloading and micro batches."""
-    training, algorithm = c.training, c.algorithm
+    training, algorithm, section = c.training, c.algorithm, _engine_section(c)
     yield from _under(
         _ACTOR,
         {
             "ppo_mini_batch_size": training.train_prompt_mini_batch_size,
-            "ulysses_sequence_parallel_size": training.sp_size,
+            **({PARALLEL[training.engine]: training.sp_size} if training.engine in PARALLEL else {}),
             "use_dynamic_bsz": training.use_dynamic_bsz,
-            "fsdp_config.param_offload": training.actor_offload,
-            "fsdp_config.optimizer_offload": training.actor_offload,
+            f"{section}.param_offload": training.actor_offload,
+            f"{section}.optimizer_offload": training.actor_offload,
             "optim.lr": algorithm.learning_rate,
             "policy_loss.loss_mode": algorithm.policy_loss_mode,
             "use_kl_loss": algorithm.use_kl_loss,
@@ -107,9 +123,15 @@ def actor(c: RunConfig) -> Iterator[Override]:
             "entropy_coeff": algorithm.entropy_coeff,
             "loss_agg_mode": algorithm.loss_agg_mode,
             "use_torch_compile": c.verl.use_torch_compile,
-            "fsdp_config.use_torch_compile": c.verl.use_torch_compile,
+            **(
+                {}
+                if training.engine == MEGATRON
+                else {f"{section}.use_torch_compile": c.verl.use_torch_compile}
+            ),
         },
     )
+    if training.router_replay != "disabled":
+        yield Override(f"{_ACTOR}.{section}.router_replay.mode", training.router_replay)
     if training.use_dynamic_bsz:
         yield Override(f"{_ACTOR}.ppo_max_token_len_per_gpu", tokens_per_gpu(c))
     else:
@@ -146,8 +168,10 @@ def tokens_per_gpu(c: RunConfig) -> int:
 
 def reference(c: RunConfig) -> Iterator[Override]:
     """The reference model: offloading and micro batches."""
-    yield Override(f"{_REF}.fsdp_config.param_offload", c.training.ref_offload)
-    yield Override(f"{_REF}.fsdp_config.use_torch_compile", c.verl.use_torch_compile)
+    section = _engine_section(c)
+    yield Override(f"{_REF}.{section}.param_offload", c.training.ref_offload)
+    if c.training.engine != MEGATRON:
+        yield Override(f"{_REF}.{section}.use_torch_compile", c.verl.use_torch_compile)
     if not c.training.use_dynamic_bsz:
         yield Override(f"{_REF}.log_prob_micro_batch_size_per_gpu", 1)
 
@@ -171,6 +195,8 @@ def rollout(c: RunConfig) -> Iterator[Override]:
             "calculate_log_probs": c.verl.calculate_log_probs,
         },
     )
+    if c.training.router_replay == "R3":
+        yield Override(REPLAY, True)
     if not vllm.enable_chunked_prefill:  # a prompt must then fit into one batch
         yield Override(f"{_ROLLOUT}.max_num_batched_tokens", vllm.max_model_length)
     if not c.training.use_dynamic_bsz:
@@ -317,6 +343,8 @@ def algorithm(c: RunConfig) -> Iterator[Override]:
     """The advantage estimator. The KL term, if used, is part of the loss and not of the reward."""
     yield Override("algorithm.adv_estimator", c.algorithm.adv_estimator)
     yield Override("algorithm.use_kl_in_reward", False)
+    if c.training.rollout_is is not None:
+        yield Override("algorithm.rollout_correction.rollout_is", c.training.rollout_is)
 
 
 def trainer(c: RunConfig) -> Iterator[Override]:
@@ -341,7 +369,8 @@ def trainer(c: RunConfig) -> Iterator[Override]:
             "val_before_train": training.val_before_train,
             "default_local_dir": "{run_dir}/checkpoints",
             "resume_mode": "auto",  # from the newest checkpoint, if there is one
-            "rollout_data_dir": "{run_dir}/rollouts",
+            # The fully asynchronous trainer numbers its dumps by updates, and writes no trial's name into them.
+            **({} if fully_async(c) else {"rollout_data_dir": "{run_dir}/rollouts"}),
         },
     )
     if c.verl.wandb_proxy:

@@ -195,7 +195,9 @@ def worker_env(config: RunConfig) -> dict[str, str]:
         script_env(config)
         | network_env(config)
         | {
-            "PYTHONPATH": ":".join((f"{{run_dir}}/{_PATH}", *config.agent.path)),
+            "PYTHONPATH": ":".join(
+                filter(None, (config.verl.source, f"{{run_dir}}/{_PATH}", *config.agent.path))
+            ),
             "PYTHONUNBUFFERED": "1",
             "VERL_LOGGING_LEVEL": "INFO",
             # Without it verl sets WARN, and vLLM does not log its boot stages.

@@ -1,5 +1,5 @@
-"""Mixtures of experts: whether vLLM can split them over the GPUs of a replica, and whether routing replay of a launch
-script has experts to replay."""
+"""Mixtures of experts: whether vLLM can split them over the GPUs of a replica, and whether routing replay has experts
+to replay."""
 
 from __future__ import annotations
 
@@ -38,6 +38,18 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
         return  # the embedded engine has no experts
     folder = folder_of(plan, config, env)
     shape = _shape(folder) if folder is not None else None
+    replay = config.training.router_replay
+    if when.our_ray(config) and replay != "disabled":
+        if shape is None:
+            yield Check(
+                NAME,
+                "skipped",
+                f"training.router_replay is {replay}; whether the model has experts is unknown",
+            )
+        elif not shape.experts:
+            text = f"training.router_replay is {replay}, but {folder} is a dense model: it has no routes to replay"
+            fix, patch = "set training.router_replay to disabled", {"training.router_replay": "disabled"}
+            yield Check(NAME, "fail", text, fix=fix, patch=patch)
     if folder is None or shape is None or not shape.experts:
         return
     key, tensor = tensor_parallel(config)

@@ -72,6 +72,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("object-store", "ray:object_store", when.our_head, host=True),
     Entry("environments", "pythons:checks", seconds=PROGRAMS),
     Entry("environment-verl", "verl:environment", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("verl-source", "verl:source", own_verl),
     Entry("environment-disks", "disks:checks", host=True),
     Entry("module-origins", "origins:origins", seconds=PROGRAMS),
     Entry("versions", "origins:versions", own_verl, environment="verl", seconds=PROGRAMS),

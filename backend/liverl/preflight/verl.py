@@ -7,7 +7,7 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from liverl.config import sizing
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.verl import OUR_LOOPS
-from liverl.config.trainer_mode import fully_async, step_prompts
+from liverl.config.trainer_mode import fully_async, generates_apart, step_prompts
 from liverl.engines.tool_formats import VERL_FORMATS as FORMATS
 from liverl.environments import BuildError, resolve
 from liverl.model import Check, Evidence
@@ -67,7 +67,7 @@ print(json.dumps({
 """
 
 
-def environment(plan: Plan) -> Check:
+def environment(plan: Plan, config: RunConfig) -> Check:
     """Whether verl's environment has what the trainer imports. Its modules are located, not loaded: verl's own
     import takes 10 to 30 s."""
     name = "environment verl"
@@ -82,20 +82,43 @@ def environment(plan: Plan) -> Check:
         if place.kind == "built":
             return Check(name, "skipped", "will be built at the start of the run, and looked at then")
         return Check(name, "fail", f"{place.python} does not exist")
-    return imports(place.python)
+    return imports(place.python, config)
 
 
-def imports(python: Path) -> Check:
+# The package of an engine of verl's, and what its NCCL checkpoint engine imports (verl/checkpoint_engine/).
+ENGINES = {"veomni": "veomni", "megatron": "megatron"}
+NCCL_WEIGHTS = "cupy"
+LEAST_REPLAY = (0, 22)  # vLLM that tells its routes (verl/workers/rollout/vllm_rollout/vllm_async_server.py)
+
+
+def source(config: RunConfig) -> Iterator[Check]:
+    """The checkout of verl in ``verl.source``; nothing without one."""
+    folder = config.verl.source
+    if not folder:
+        return
+    if Path(folder, "verl", "__init__.py").is_file():
+        yield Check("verl.source", "ok", f"verl is imported from {folder}")
+        return
+    words, near = nearby(folder) if not os.path.isdir(folder) else ("", None)
+    text = f"{folder} has no package verl (verl/__init__.py): it must be the folder of a checkout of verl"
+    yield Check(
+        "verl.source", "fail", text, fix=words, patch={"verl.source": near} if near else {}, guess=bool(near)
+    )
+
+
+def imports(python: Path, config: RunConfig) -> Check:
     """Which of the modules that the trainer imports ``python`` has, with versions."""
     name = "environment verl"
     try:
-        words = json.dumps([MODULES, _DISTRIBUTIONS])
+        words = json.dumps([(*MODULES, *_further(config)), _DISTRIBUTIONS])
         process = ask_program([str(python), "-c", _ASK, words], _IMPORT_SECONDS)
         process.check_returncode()
         answer = decode_loose_json(process.stdout)
         missing, versions = answer["missing"], answer["versions"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
         return Check(name, "fail", f"cannot check {python}: {error}")
+    if fault := _lacks(config, python, missing, versions):
+        return Check(name, "fail", fault)
     if missing:
         hint = "; a plain `pip install verl` does not install TransferQueue and cachetools"
         return Check(name, "fail", f"missing modules in {python}: {', '.join(missing)}{hint}")
@@ -103,6 +126,43 @@ def imports(python: Path) -> Check:
     if not str(versions.get("verl") or "").startswith("0.9."):
         return Check(name, "warn", f"{installed}; liverl's overrides are written for verl 0.9")
     return Check(name, "ok", installed)
+
+
+def _further(config: RunConfig) -> list[str]:
+    """Modules that only some trainers import."""
+    engine = ENGINES.get(config.training.engine)
+    nccl = generates_apart(config) and config.verl.device == "cuda"
+    return [*([engine] if engine else []), *([NCCL_WEIGHTS] if nccl else [])]
+
+
+def _lacks(
+    config: RunConfig, python: Path, missing: Sequence[str], versions: Mapping[str, str | None]
+) -> str:
+    """What the chosen trainer needs and ``python`` has not; empty if there is nothing."""
+    training = config.training
+    if ENGINES.get(training.engine) in missing:
+        return (
+            f"training.engine is {training.engine}, and {python} cannot import {ENGINES[training.engine]}: verl does "
+            "not require that package, so install it there, or set training.engine to fsdp"
+        )
+    if NCCL_WEIGHTS in missing:
+        return (
+            f"{python} cannot import {NCCL_WEIGHTS}, with which verl sends weights to replicas on GPUs of their own "
+            "(verl.trainer_mode, verl.rollout_mode): install cupy-cuda12x or cupy-cuda13x, as its torch has it"
+        )
+    vllm = version_numbers(versions.get("vllm") or "")
+    if training.router_replay == "R3" and vllm and vllm[:2] < LEAST_REPLAY:
+        return (
+            f"training.router_replay is R3, and vLLM {versions['vllm']} of {python} does not tell its routes: 0.22 or "
+            "later does; or set training.router_replay to disabled"
+        )
+    return ""
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """``0.22.1rc1`` as (0, 22, 1); empty without a number."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def data(plan: Plan, config: RunConfig) -> Iterator[Check]:

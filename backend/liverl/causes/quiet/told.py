@@ -67,11 +67,17 @@ _TOTAL = late_pattern(
     r"Total (?:number of )?(?:training|train|optimization) steps\s{0,3}[:=]\s{0,3}([\d,]{1,18})",
     re.IGNORECASE,
 )
+# verl's fully asynchronous trainer: its steps are versions of the parameters. Its "Total training steps" are prompts of
+# all epochs, its "global_steps" updates.
+_VERSIONS = late_pattern(r"\btotal_train_steps:?\s{1,3}(\d{1,12})\b")
 _KEY = late_pattern(
     r"\b(total_training_steps|total_epochs|val_only)['\"]?(=|\s{0,3}:\s{0,3})['\"]?([A-Za-z0-9_.-]{1,20})"
 )
 _LOADER = late_pattern(r"Size of train dataloader:\s{0,3}(\d{1,12})")
-_BEGAN = late_pattern(r"[Ss]etting global step to (\d{1,18})|(Training from scratch)")
+_BEGAN = late_pattern(
+    r"[Ss]etting global step to \d{1,18}, current_param_version to (\d{1,18})|"
+    r"[Ss]etting global step to (\d{1,18})|(Training from scratch)"
+)
 _FROM = late_pattern(r"(?:Resuming from|Load from checkpoint folder:|Found checkpoint:) (\S+?),?(?:\s|$)")
 _SERVER = late_pattern(r"Job submission server address: (\S+)")
 _SUBMITTED = late_pattern(r"Job '([^'\s]{1,200})' submitted successfully")
@@ -127,7 +133,8 @@ _NEEDLES = tuple(
     ).split(b";")
 )
 _LOOKED_AT = re.compile(
-    rb"tep[:=#\[ ]|teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|val_only|"
+    rb"tep[:=#\[ ]|train_steps |teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|"
+    rb"val_only|"
     rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
     rb"Job '|Job submission|Submitted batch| created|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
     rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
@@ -305,6 +312,9 @@ class Listening:
                 self._nameless_bar(int(nameless[1]), int(nameless[2]))
         if (match := self._match(_STEP, text)) is not None:
             self._step(int(match[1]), match[2], end)
+        elif (match := self._match(_VERSIONS, text)) is not None:
+            self._found["trains"], self._signs_at = True, end
+            self._tell(total=int(match[1]) or None)
         elif (match := self._match(_TOTAL, text)) is not None:
             if self._steps or self._plain or (self._bars is not None and self._bars[1] > self._bars[0]):
                 self._clear()  # another trainer begins
@@ -373,8 +383,9 @@ class Listening:
             self._tell(batches=int(match[1]))
         if (match := self._match(_BEGAN, text)) is not None:
             self._signs_at = end
-            self._tell(began=int(match[1]) if match[1] else 0)
-            self._on_resumed(int(match[1]) if match[1] else 0)
+            began = int(match[1] or match[2] or 0)
+            self._tell(began=began)
+            self._on_resumed(began)
         if (match := self._match(_FROM, text)) is not None:
             self._tell(checkpoint=match[1])
 
@@ -475,7 +486,7 @@ def total_in(line: str) -> int | None:
 def began_in(line: str) -> int | None:
     """The step at which a training begins, 0 from scratch, if the line tells it."""
     match = _BEGAN.search(line)
-    return None if match is None else int(match[1] or 0)
+    return None if match is None else int(match[1] or match[2] or 0)
 
 
 def finishes(line: str) -> bool:

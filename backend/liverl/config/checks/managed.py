@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from liverl.config import conditions as when
 from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
-from liverl.config.checks import agent, harbor, notify, verl
+from liverl.config.checks import agent, experts, harbor, notify, verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
@@ -62,7 +64,7 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
     ``bad``: the keys and sections whose value was refused; rules that read them are skipped.
     """
     problems = [] if mirrored(config, _MODES[0]) else list(_two_modes(config, settings))
-    for keys, rule in (*RULES, *verl.RULES, *agent.RULES, *harbor.RULES, *notify.RULES):
+    for keys, rule in (*RULES, *verl.RULES, *experts.RULES, *agent.RULES, *harbor.RULES, *notify.RULES):
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
@@ -90,14 +92,24 @@ _MODES = ("verl.trainer_mode", "verl.rollout_mode")
 def _two_modes(config: RunConfig, settings: dict[Path, Setting]) -> Iterator[Problem]:
     """Both keys for the trainer's mode are given, and say different things."""
     newer, older = (settings.get(tuple(key.split("."))) for key in _MODES)
-    verl = config.verl
-    if newer is None or older is None or "default" in (newer.layer, older.layer) or verl.trainer_mode is None:
+    mode = config.verl.trainer_mode
+    if newer is None or older is None or mode is None:
         return
-    means = OF_ROLLOUTS[verl.rollout_mode]
-    if means != verl.trainer_mode:
-        words = f"verl.rollout_mode {verl.rollout_mode} ({older.where.exact}) means {means}"
+    means = OF_ROLLOUTS[config.verl.rollout_mode]
+    if (means == "sync") != (mode == "sync"):
+        words = f"verl.rollout_mode {config.verl.rollout_mode} ({older.where.exact}) means {means}"
         hint = "remove verl.rollout_mode: verl.trainer_mode says all of it"
-        yield Problem(newer.where, _MODES[0], words, verl.trainer_mode, f"{means}, or null", hint)
+        yield Problem(newer.where, _MODES[0], words, mode, f"{means}, or null", hint)
+
+
+def with_rollout_mode(config: RunConfig, settings: dict[Path, Setting]) -> RunConfig:
+    """The configuration with the ``verl.rollout_mode`` that ``verl.trainer_mode`` means, where no user gave one, so
+    that both agree wherever the configuration is written."""
+    mode, older = config.verl.trainer_mode, settings.get(tuple(_MODES[1].split(".")))
+    if mode is None or (older is not None and older.layer not in ("default", "profile")):
+        return config
+    rollouts = "hybrid" if mode == "sync" else "standalone"
+    return replace(config, verl=replace(config.verl, rollout_mode=rollouts))
 
 
 def mirrored(config: RunConfig, key: str) -> bool:

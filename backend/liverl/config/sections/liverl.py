@@ -91,6 +91,9 @@ class Training(Struct, frozen=True, kw_only=True):
     max_prompt_length: Count
     max_response_length: Count
     sp_size: Count
+    engine: Literal["fsdp", "veomni", "megatron"]  # ours, as the next two
+    router_replay: Literal["disabled", "R2", "R3"]
+    rollout_is: Literal["token", "sequence"] | None
     use_dynamic_bsz: bool
     ref_offload: bool
     actor_offload: bool

@@ -63,6 +63,7 @@ class Verl(Struct, frozen=True, kw_only=True):
     """``verl``: verl's own settings, and the seconds allowed for its replicas to start."""
 
     device: Literal["cuda", "cpu"]
+    source: str
     rollout_mode: Literal["hybrid", "standalone"]
     rollout_gpus: CountOrZero
     trainer_mode: TrainerMode | None

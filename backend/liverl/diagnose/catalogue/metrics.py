@@ -25,7 +25,6 @@ FAR_KL = 0.1  # ten times what §8 gives as the largest healthy divergence, 0.01
 # verl counts the prompt and the reply: a trial without a tool call has two turns (verl.md §5)
 SINGLE_TURN = 2.0
 MANY_TURNS = 4.0  # ... and one with at least one tool call has four
-IDLE = 0.5  # share of a step that trainer or rollouter waits; an estimate, the documents say "high" (T14)
 BAD_CRITIC, BAD_CRITIC_STEPS = 0.3, 50  # T20: explained variance, steps in a row
 CRITIC_NORM = 30.0  # T20: gradient norm of the critic, for ``IN_A_ROW`` steps
 _KL = ("actor/ppo_kl", "actor/kl_loss", "actor/reward_kl_penalty")
@@ -171,8 +170,7 @@ def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"the gradient norm has fallen from {usual:.3g} to {steps[-1].values[_NORM]:.3g}",
         cause=f"the effective sample size of the importance weights is {steps[-1].values[_ESS]:.2g}: a few samples "
         "carry all of the weight, as happens with weights per sequence on long responses",
-        fix="weigh tokens instead of sequences, or nothing: verl's rollout_correction.rollout_is, token or null, as a "
-        "key of trainer.overrides",
+        fix="weigh tokens instead of sequences, or nothing: training.rollout_is, token or null",
         evidence=(*evidence(steps, _NORM), *evidence(steps, _ESS)),
     )
 
@@ -253,31 +251,6 @@ def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
             evidence=evidence(steps, key),
         )
         return
-
-
-def waits_for_the_other(window: Window) -> Iterator[Symptom | Resolved]:
-    """In asynchronous training the trainer waits for rollouts, or the rollouts for the trainer, for more than ``IDLE``
-    of the newest steps (knowledge/liverl.md §7 T14)."""
-    for who, other, fix in (
-        (
-            "trainer",
-            "rollouts",
-            "raise harbor_runtime.num_workers, or give the rollouts more GPUs (more replicas)",
-        ),
-        ("rollouter", "trainer", "give the trainer more GPUs, or allow more staleness (staleness_threshold)"),
-    ):
-        key = f"fully_async/{who}/idle_ratio"
-        steps = newest(window.beside.recent, key)
-        if not steps or any(step.values[key] <= IDLE for step in steps):
-            continue
-        yield Symptom(
-            id=f"{who}_idle",
-            severity="info",
-            title=f"the {who} is idle for {steps[-1].values[key]:.0%} of a step",
-            cause=f"the {who} waits for the {other}: {key} was above {IDLE:g} in the last {len(steps)} steps",
-            fix=fix,
-            evidence=evidence(steps, key),
-        )
 
 
 def critic_collapsed(window: Window) -> Iterator[Symptom | Resolved]:

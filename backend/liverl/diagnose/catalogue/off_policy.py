@@ -4,6 +4,7 @@ rollouts that several policies wrote. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isclose
 from typing import NamedTuple
 
 from liverl.diagnose.catalogue.course import (
@@ -18,7 +19,7 @@ from liverl.diagnose.catalogue.course import (
 )
 from liverl.diagnose.catalogue.metrics import gradient_starved
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
-from liverl.model import Evidence, Snapshot, Symptom
+from liverl.model import Evidence, Snapshot, StepMetrics, Symptom
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.util.trend import LEAST, logarithms, trend
 
@@ -112,13 +113,35 @@ def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
         id="sample_size_low",
         severity="warning",
         title=f"{share:.0%} of the samples carry the update",
-        cause=f"{key} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy): the "
-        "importance weights differ so much that a few samples dominate the gradient, as happens with weights per "
-        "sequence on long responses, or with rollouts of old policies",
-        fix="set verl's rollout_correction.rollout_is to token, or null, in trainer.overrides instead of sequence; in "
-        "asynchronous training lower async_training.staleness_threshold, for example to 0.1",
+        cause=f"{key} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy)"
+        f"{_level(steps[-1])}: the importance weights differ so much that a few samples dominate the gradient, as "
+        "happens with weights per sequence on long responses, or with rollouts of old policies",
+        fix=f"set training.rollout_is to {_OTHER.get(level_of(steps[-1]), 'token, or null, instead of sequence')}; in "
+        "asynchronous training lower verl.fully_async.staleness_threshold, for example to 0.1",
         evidence=evidence(steps, key),
     )
+
+
+# What to set in place of a level of the weights.
+_OTHER = {
+    "token": "null: its weights are per token already",
+    "sequence": "token, or null: it is sequence now",
+}
+
+
+def level_of(step: StepMetrics) -> str:
+    """Whether importance weights are per ``token`` or per ``sequence``; "" if the metrics do not tell. verl does not
+    log it: weights of a sequence are the same for all its tokens, so that the lowest of a token is the lowest of a
+    sequence's means (``compute_is_metrics``)."""
+    lowest, of_sequences = (step.values.get(f"rollout_corr/rollout_is_{name}min") for name in ("", "seq_"))
+    if lowest is None or of_sequences is None:
+        return ""
+    return "sequence" if isclose(lowest, of_sequences, rel_tol=1e-3) else "token"
+
+
+def _level(step: StepMetrics) -> str:
+    level = level_of(step)
+    return f", with rollout_is {level}" if level else ""
 
 
 def rollouts_partial(window: Window) -> Iterator[Symptom | Resolved]:
@@ -137,7 +160,7 @@ def rollouts_partial(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"{share:.0%} of the rollouts were written by several policies",
         cause=f"{_PARTIAL} was above {PARTIAL:g} in the last {len(steps)} steps: most rollouts take longer than the "
         "trainer takes between two updates of the replicas' weights, so each of them mixes several policies",
-        fix="double async_training.trigger_parameter_sync_step (a key of trainer.overrides), or give the rollouts more "
+        fix="double verl.fully_async.trigger_parameter_sync_step, or give the rollouts more "
         "GPUs; watch rollout_corr/kl, which shows whether the mixture does harm (above 0.01)",
         evidence=(*evidence(steps, _PARTIAL), *evidence(steps[-1:], _SPAN)),
     )

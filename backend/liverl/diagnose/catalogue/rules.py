@@ -10,6 +10,7 @@ from __future__ import annotations
 from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
 from liverl.diagnose.catalogue import (
     agents,
+    asynchronous,
     batch_ends,
     boot,
     clients,
@@ -79,7 +80,8 @@ FILE_RULES = (
     Rule(metrics.entropy_collapsed, linger=0.0),
     Rule(metrics.kl_exploded, linger=0.0),
     Rule(metrics.turns_collapsed, linger=0.0),
-    Rule(metrics.waits_for_the_other, linger=0.0, alerts=("trainer_idle", "rollouter_idle")),
+    Rule(asynchronous.waits_for_the_other, linger=0.0, alerts=("trainer_idle", "rollouter_idle")),
+    Rule(asynchronous.samples_dropped, linger=0.0),
     Rule(metrics.critic_collapsed, linger=0.0),
     Rule(gone_astray.entropy_rises, linger=0.0),
     Rule(gone_astray.length_explodes, linger=0.0),

@@ -38,14 +38,26 @@ TRAINER: Ranks = (
     (
         StageRule("worker group kwargs:", "creating workers"),
         StageRule("create worker group", "creating workers"),
+        StageRule(
+            "Creating worker mapping and resource pools", "creating workers"
+        ),  # fully asynchronous, as below
+        StageRule("Starting create trainer", "creating the trainer"),
     ),
     (StageRule("Before FSDP, memory allocated", "loading the model"),),
-    (StageRule("model engine initialized", "model loaded"),),
-    (StageRule("reward loop manager initialized", "starting replicas"),),
+    (
+        StageRule("model engine initialized", "model loaded"),
+        StageRule("FullyAsyncTrainer created and initialized", "trainer ready"),
+    ),
+    (
+        StageRule("reward loop manager initialized", "starting replicas"),
+        StageRule("Starting create rollouter", "starting replicas"),
+    ),
     (
         StageRule("LLMServerManager: [", "replicas up"),
         StageRule("AgentLoopManager: [", "replicas up"),  # verl 0.6 and 0.7
         StageRule("checkpoint engine manager initialized", "replicas up"),
+        StageRule("Rollouter created and initialized", "replicas up"),
+        StageRule("Creating MessageQueue...", "creating the queue of samples"),
     ),
     (
         StageRule("Training from scratch", "training from scratch"),
@@ -54,8 +66,16 @@ TRAINER: Ranks = (
             "resuming from step {a}",
             late_pattern(r"Resuming from [^\r\n]{1,4096}?, setting global step to (?P<a>\d+)"),
         ),
+        StageRule(
+            "Setting global step to ",
+            "resuming from version {a}",
+            late_pattern(r"Setting global step to \d+, current_param_version to (?P<a>\d+)"),
+        ),
     ),
-    (StageRule("ready to fit", "ready to fit"),),
+    (
+        StageRule("ready to fit", "ready to fit"),
+        StageRule("All components initialized successfully", "ready to fit"),
+    ),
     (
         bar("Training Progress:", "step {a}/{b}"),
         StageRule("step:", "step {a}", late_pattern(r"(?<![\w/])step:(?P<a>\d+) - ")),
@@ -66,6 +86,28 @@ TRAINER: Ranks = (
             late_pattern(
                 r"pending: (?P<pending>\d+), running: (?P<running>\d+), finished: (?P<finished>\d+), "
                 r"failure: (?P<failed>\d+)"
+            ),
+            within=True,
+        ),
+        # Of the fully asynchronous trainer: a line for each sample that it takes, the only sign of life within a step.
+        StageRule("Param sync before fit", "sending the first weights to the replicas", within=True),
+        StageRule(
+            "sample collected ",
+            "samples: {taken} of {wanted} taken, {queued} in the queue",
+            late_pattern(r"sample collected (?P<taken>\d+)/(?P<wanted>\d+)\. mq_len: (?P<queued>\d+)"),
+            within=True,
+        ),
+        StageRule(
+            "Requesting ",
+            "waiting for {wanted} samples",
+            late_pattern(r"Requesting (?P<wanted>\d+) samples from queue"),
+            within=True,
+        ),
+        StageRule(
+            "Loop collection completed: ",
+            "updating after {waited} s for samples",
+            late_pattern(
+                r"Loop collection completed: \d+/\d+ samples, total wait time: (?P<waited>[\d.]{1,12}) seconds"
             ),
             within=True,
         ),

@@ -19,7 +19,9 @@ Stage = tuple[str, float | None]  # in words; progress 0..1 within the stage, No
 CAP = 256 << 10  # maximum bytes read per poll
 _CARRY = 400  # characters of the last poll parsed again, as a line may be split between two polls
 _TRIES = 16  # a bar may be torn at the end of the text, and `step:` ends other names too
-_TOTAL = re.compile(r"Total training steps: *(\d+)")
+# Of verl's fully asynchronous trainer the second: its steps are versions of the parameters, and what it calls training
+# steps are prompts.
+_TOTAL = re.compile(r"Total training steps: *(\d+)|total_train_steps:? (\d+)")
 
 
 class StageParser:
@@ -54,7 +56,7 @@ class StageParser:
         elif self.kind == "trainer":
             totals = _TOTAL.findall(text)
             if totals:
-                self._total = int(totals[-1])
+                self._total = int("".join(totals[-1]))
         for rank in range(len(self._ranks) - 1, max(self.rank, 0) - 1, -1):
             if self._take(rank, text):
                 break
