@@ -10,6 +10,7 @@ _PORT = re.compile(r"\bport (?P<port>\d{1,5}) is held by\b")
 _GPUS = re.compile(
     r"\bneeds? \d{1,6} GPUs?, \d{1,6} of (?P<all>\d{1,6}) free(?P<outside> \(\d{1,6} more are outside)?"
 )
+_FULL = re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded")
 _OTHERS = re.compile(r"GPU \d{1,6}: (?:[^,]* \+ )?(?:foreign pid \d|unknown \(pid namespace\))")
 
 
@@ -30,6 +31,13 @@ def refused(reason: str, service: str) -> Refused | None:
             f"End the process that holds port {port['port']} if it is yours, or give {service} another port."
         )
         return Refused("port-held", "", fix)
+    if _FULL.search(reason) is not None:
+        return Refused(
+            "disk-full",
+            "A file that its start needs could not be written.",
+            f"Free space on the disk that the reason names (df -h shows how full it is); {service} then starts again.",
+            "df -h; df -i",
+        )
     gpus = _GPUS.search(reason)
     return None if gpus is None else _without_gpus(gpus, reason)
 
