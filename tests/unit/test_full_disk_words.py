@@ -17,10 +17,10 @@ from liverl_tui.cli.services import RESULT_S, StopProgress
     [
         (
             "its log says nothing about it; [Errno 28] No space left on device: '/r/proxy/config.yaml'",
-            "disk-full",
+            "no-space-to-start",
         ),
-        ("cannot write config.yaml: No space left on device", "disk-full"),
-        ("[Errno 122] Disk quota exceeded", "disk-full"),
+        ("cannot write config.yaml: No space left on device", "no-space-to-start"),
+        ("[Errno 122] Disk quota exceeded", "no-space-to-start"),
         ("port 4000 is held by pid 9; No space left on device", "port-held"),
         ("exit 28", None),
     ],
@@ -28,7 +28,7 @@ from liverl_tui.cli.services import RESULT_S, StopProgress
 def test_a_start_that_a_full_disk_refused(reason: str, kind: str | None) -> None:
     found = refused(reason, "proxy")
     assert (None if found is None else found.id) == kind
-    if kind == "disk-full":
+    if kind == "no-space-to-start":
         assert found is not None and "df -h" in found.fix and "proxy then starts again" in found.fix
 
 

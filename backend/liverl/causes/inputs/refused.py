@@ -33,7 +33,7 @@ def refused(reason: str, service: str) -> Refused | None:
         return Refused("port-held", "", fix)
     if _FULL.search(reason) is not None:
         return Refused(
-            "disk-full",
+            "no-space-to-start",
             "A file that its start needs could not be written.",
             f"Free space on the disk that the reason names (df -h shows how full it is); {service} then starts again.",
             "df -h; df -i",
