@@ -221,6 +221,17 @@ class Navigation:
 
         self._host.push_screen(SortBy(pane), lambda name: pane.sort_by(name) if name is not None else None)
 
+    def choose_rewards(
+        self, narrow: Callable[[str], None], rewards: Sequence[float], unknown: int, what: str
+    ) -> None:
+        """Show the histogram of ``rewards`` (and ``unknown`` trials without one), and call ``narrow`` with the filter
+        of the chosen bar. ``what``: whose rewards these are."""
+        from liverl_tui.screens.rewards import RewardBars
+
+        self._host.push_screen(
+            RewardBars(rewards, unknown, what), lambda term: narrow(term) if term is not None else None
+        )
+
     def choose_columns(self, pane: RowsPane) -> None:
         """Show the columns of ``pane``, to show and hide each."""
         from liverl_tui.screens.arrange import ColumnSwitches

@@ -142,6 +142,10 @@ def _note(text: str | None) -> None:
         echo(text, err=True)
 
 
+FULL = 1 << 20  # bytes: with less free, a run's result cannot be written
+RESULT_S = 60.0  # seconds for which the backend tries to write it (``RESULT_PATIENCE`` of ``daemon.main``)
+
+
 class StopProgress:
     """How far the stop of a run has come, in words."""
 
@@ -159,6 +163,8 @@ class StopProgress:
         if names := [s.name for s in services if s.state == "stopping"]:
             more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
             text += f"; stopping {', '.join(names[:NAMES])}{more}"
+        elif ended == len(services) and snapshot.disk is not None and snapshot.disk.free < FULL:
+            text += f"; the disk is full: waiting up to {RESULT_S:g} s for space to write result.json (df -h shows it)"
         previous, self._last = self._last, text
         return text if text != previous else None
 

@@ -168,7 +168,7 @@ def ls_command(
     ends with + goes on.
 
     A FILTER has terms FIELD=VALUE, with = != < <= > >= for numbers (also LOW..HIGH, none), = != ~ !~ for texts (~:
-    contains), and plain words; all must hold. Fields: reward, reward.NAME, calls, turns, step, tokens, time, queue,
+    contains), and plain words; all must hold. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue,
     setup, agent, verifier; task, finish, state, flag, error, kind, replica, waits, cause, outcome, name, group, last.
     @NAME is a filter that was saved in the interface.
     """

@@ -139,6 +139,11 @@ class Navigation(Protocol):
     def choose_order(self, pane: Any) -> None:
         """Let the user choose what ``pane``, a list (``RowsPane``), is sorted by."""
 
+    def choose_rewards(
+        self, narrow: Callable[[str], None], rewards: Sequence[float], unknown: int, what: str
+    ) -> None:
+        """Let the user choose a bar of the histogram of ``rewards``; ``narrow`` gets its filter."""
+
     def choose_columns(self, pane: Any) -> None:
         """Let the user choose the columns of ``pane``, a list (``RowsPane``)."""
 

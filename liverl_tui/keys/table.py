@@ -165,7 +165,7 @@ KEYS: tuple[Key, ...] = (
         "filter",
         "slash",
         "filter",
-        "Show only rows that contain each typed word",
+        "Show only rows that contain each typed word; of trials also reward<1 calls=0 step=3..9 task~move",
         True,
     ),
     Key(
@@ -279,6 +279,7 @@ KEYS: tuple[Key, ...] = (
         "Show the best and the worst trial of this prompt side by side; of two marked trials, these",
         bar=True,
     ),
+    Key("trials", "rewards", "b", "rewards", "Show the histogram of rewards; a bar becomes the filter"),
     # -- one trajectory
     Key(
         "trajectory", "fold", "enter,space", "open/close", "Open or close the part under the cursor", bar=True

@@ -62,10 +62,8 @@ class PairLine:
 def pair_lines(pair: TrialPair, width: int, opened: Callable[[TurnPair], bool]) -> list[PairLine]:
     """All lines at ``width`` columns. ``opened``: whether a turn shows all of its text."""
     room = (width - len(_BETWEEN)) // 2 if width >= TWO_COLUMNS else max(8, width - 2)
-    sides = [
-        _head_lines(name, trial, room) for name, trial in zip(SIDES, (pair.left, pair.right), strict=True)
-    ]
-    lines = [PairLine(spans) for spans in _joined(*sides, width)]
+    left, right = _head_lines(SIDES[0], pair.left, room), _head_lines(SIDES[1], pair.right, room)
+    lines = [PairLine(spans) for spans in _joined(left, right, width)]
     lines += [PairLine(((words, style),)) for words, style in _verdict(pair)]
     for turns in pair.turns:
         lines.append(_rule(turns, pair.first, width))

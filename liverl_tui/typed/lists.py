@@ -51,6 +51,10 @@ def _sortable(here: Here) -> list[str]:
 
 def _parse_filter(text: str, here: Here) -> Act:
     method = _method("filter", here, "set_filter", "filtered")
+    first, _, name = text.partition(" ")
+    if first == "save" and name.strip() and callable(getattr(here.pane, "save_filter", None)):
+        save = _method("filter", here, "save_filter", "saved")
+        return lambda host: save(name.strip())
     return lambda host: method(text)
 
 
@@ -109,7 +113,7 @@ LISTS: tuple[Command, ...] = (
     Command(
         "filter",
         "TEXT",
-        "Show only the rows of the focused list that contain a text; empty shows all",
+        "Show only the rows of the focused list that contain a text; empty shows all; save NAME keeps that of trials",
         _parse_filter,
     ),
     Command("sort", "COLUMN [asc|desc]", "Sort the focused list by a column", _parse_sort, _complete_sort),

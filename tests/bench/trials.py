@@ -1,4 +1,6 @@
 """CPU of flagging many trajectories. Run by hand: ``python tests/bench/trials.py [COUNT] [MEGABYTES]``.
+``python tests/bench/trials.py --index [COUNT]``: time and memory of filters and orders over an index of COUNT trials
+(default 100,000) that is read from its file. Target: first rows in 300 ms, 80 MiB.
 
 Writes COUNT trials (default 1000) whose trajectories have about MEGABYTES (default 1) each, every second without
 a tool call, scans them in one go and again without a change, and prints CPU seconds.
@@ -8,12 +10,18 @@ Target: 1,000 of 1 MB in 1.5 s.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
+from liverl.model import TrialHead
+from liverl.observe.trials.index import Stored, TrialIndex, restored
+from liverl.observe.trials.query import parsed
 from liverl.observe.trials.scanner import TrialScanner
 
 TURNS = 20
@@ -49,7 +57,79 @@ def trajectory(size: int, with_tools: bool) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+FILTERS = (
+    "reward<1 calls=0 step=3..9 task~move finish=timeout kind=command",
+    "reward<1",
+    "time>50",
+    "target_77",
+    "name~0001",
+    "step!=3..9 reward!=1",
+)
+
+
+def made(number: int) -> TrialHead:
+    """A trial as an index may have 100,000 of: tasks, endings and words that many share, numbers that few do."""
+    step, task, began = number // 512, f"move-{number % 700:03d}", 1.8e9 + number
+    return TrialHead(
+        name=f"{task}-{number:08x}", step=step, task=task, state="finished", turns=number % 9, tool_calls=number % 7,
+        reward=(0.0, 1.0, number * 7919 % 1000 / 1000)[number % 3], finish_reason="tool_calls",
+        completion_tokens=number * 104_729 % 4000, replica=f"http://127.0.0.1:80{number % 8:02d}", started_at=began,
+        updated_at=began + 60, ended_at=began + number * 7919 % 100,
+        ended_by=("submit", "max_iterations", "AgentTimeoutError")[number % 3], group=str(number // 8 % 64),
+        preview=f'bash {{"cmd": "make -j{number % 16} target_{number}"}}', kind="command",
+        path=f"trials/step_{step:04d}/{task}-{number:08x}", phases={"agent": number % 60 + 0.5, "verifier": 1.0},
+        rewards={"reward": 1.0},
+    )  # fmt: skip
+
+
+def resident() -> float:
+    """MiB of memory that this process uses."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def write_index(path: Path, count: int) -> None:
+    """The file of an index of ``count`` trials."""
+    index = TrialIndex()
+    for number in range(count):
+        index.put(made(number))
+    path.write_bytes(msgspec.msgpack.encode(index.stored()))
+
+
+def ask_index(path: Path) -> None:
+    """Read an index as a list of trials does, and print how long filters and orders take."""
+    before, began = resident(), time.monotonic()
+    index = restored(msgspec.msgpack.decode(path.read_bytes(), type=Stored))
+    print(
+        f"{len(index):,} trials, {path.stat().st_size / 2**20:.0f} MiB: read in {time.monotonic() - began:.2f} s"
+    )
+    worst = 0.0
+    for text in FILTERS:
+        for field in ("at", "reward", "finish", "name"):
+            began = time.monotonic()
+            rows = index.order(index.select(parsed(text)), field, descending=True)
+            first = [index.head(row) for row in rows[:50]]
+            seconds = time.monotonic() - began
+            worst = max(worst, seconds)
+            print(f"{1000 * seconds:5.0f} ms  {len(rows):6} rows, {len(first)} shown  {text}  by {field}")
+    print(
+        f"slowest {1000 * worst:.0f} ms; memory {resident():.0f} MiB, of which {before:.0f} before the index"
+    )
+
+
+def index_main(count: int) -> None:
+    """Write an index in one process, and ask it in another, whose memory is that of the index alone."""
+    with tempfile.TemporaryDirectory(prefix="trials-") as folder:
+        path = Path(folder, "trials.index")
+        writer = multiprocessing.get_context("spawn").Process(target=write_index, args=(path, count))
+        writer.start()
+        writer.join()
+        ask_index(path)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--index"]:
+        index_main(int(sys.argv[2]) if len(sys.argv) > 2 else 100_000)
+        return
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     size = int(float(sys.argv[2]) * 1e6) if len(sys.argv) > 2 else 1_000_000
     kinds = [trajectory(size, with_tools) for with_tools in (True, False)]

@@ -794,6 +794,17 @@ def test_the_evidence_of_a_failure(rule: str) -> None:
     assert proof(silent_) == ("r1: exit 1", *more)
 
 
+def test_what_a_start_said_goes_before_a_guess_about_its_log() -> None:
+    now = fallen("backing_off", why="cannot write config.yaml: [Errno 28] No space left on device")
+    guessed = Cause(
+        "r1", "r1 exit 1; its log says nothing about it", NOW, fix="Start it once by hand", id="silent-exit"
+    )
+    said = one("service_backing_off", now, causes={"r1": guessed})
+    assert "No space left" in said.cause and said.fix.startswith("Free space on the disk")
+    known = replace(guessed, id="cuda-oom", text="out of memory", fix="lower it")
+    assert one("service_backing_off", now, causes={"r1": known}).fix.startswith("lower it")
+
+
 def test_backing_off_is_over_when_nothing_will_be_tried_again() -> None:
     for state in ("stopped", "failed", "gave_up"):
         assert over("service_backing_off", fallen(state)) == ["service_backing_off:r1"]

@@ -50,9 +50,10 @@ TRIALS = st.builds(
 )
 FILTERS = (
     "", "reward<1", "reward>=0.5 calls=0", "step=3..9", "step!=3..9", "reward=none", "reward!=1", "time>50",
-    "task~move", "task!~move", "task=ünicode", "finish=timeout", "finish=submitted", "state=done", "flag=none", "kind=command",
-    "reward.tests=1", "reward.other=none", "reward.other<1", "verifier<=2", "name~a", "name=a", "name!~a", "group=none",
-    "last~b", "last!=b", "a", "A", "disk", "Disk", "timeout", "zero", "ü", "reward<1 task~move a", "submitted",
+    "task~move", "task!~move", "task=ünicode", "finish=timeout", "finish=submitted", "state=done", "flag=none",
+    "kind=command", "rewards.tests=1", "rewards.other=none", "rewards.other<1", "verifier<=2", "name~a", "name=a",
+    "name!~a", "group=none", "last~b", "last!=b", "a", "A", "disk", "Disk", "timeout", "zero", "ü",
+    "reward<1 task~move a", "submitted",
 )  # fmt: skip
 
 

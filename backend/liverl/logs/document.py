@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from liverl.logs.picking import EVERY_LINE, Picker
 from liverl.logs.segment import Segment
+from liverl.logs.spoken import SpokenTimes
 
 MARK = -1  # pseudo offset of the separator above a segment's first line
 CHUNK = 16  # lines read from one file at a time while merging
@@ -131,18 +132,20 @@ class Chain(Document):
 
 
 class Merged(Document):
-    """Lines of several files merged by the time they were written, as precise as the time indexes.
-
-    Lines of the same file and second stay together.
-    """
+    """Lines of several files merged by the moment that each speaks of, see ``SpokenTimes``."""
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         super().__init__(segments)
         self._rank = {segment: rank for rank, segment in enumerate(self.segments)}
+        self._spoken = {segment: SpokenTimes(segment) for segment in self.segments}
+
+    def time_of(self, place: Place) -> float:
+        """See ``Document.time_of``."""
+        return self._spoken[place.segment].at(max(0, place.offset))
 
     def key(self, place: Place) -> tuple[float, ...]:
         """Order by time, then by file, then by offset."""
-        return place.segment.times.time_at(place.offset), self._rank[place.segment], place.offset
+        return self.time_of(place), self._rank[place.segment], place.offset
 
     def forward(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
         """See ``Document.forward``."""
@@ -150,7 +153,7 @@ class Merged(Document):
         for rank, segment in enumerate(self.segments):
             offset = 0 if place is None else self.offset_in(segment, place)
             if offset < segment.size:
-                streams.append(_Forward(segment, rank, offset, picker))
+                streams.append(_Forward(segment, rank, offset, picker, self._spoken[segment]))
         return _merge(streams, count)
 
     def back(self, place: Place | None, count: int, picker: Picker = EVERY_LINE) -> Places:
@@ -159,7 +162,7 @@ class Merged(Document):
         for rank, segment in enumerate(self.segments):
             limit = segment.size if place is None else self.offset_in(segment, place)
             if limit:
-                streams.append(_Back(segment, rank, limit, picker))
+                streams.append(_Back(segment, rank, limit, picker, self._spoken[segment]))
         places, complete = _merge(streams, count)
         return Places(places[::-1], complete)
 
@@ -169,14 +172,14 @@ class Merged(Document):
             return max(0, place.offset)
         # If so, lines with the same time come before the place
         tie = self._rank[segment] < self._rank[place.segment]
-        offset = segment.times.first_at(self.time_of(place), after=tie)
+        offset = self._spoken[segment].first_at(self.time_of(place), after=tie)
         return segment.size if offset is None else min(offset, segment.size)
 
     def at_time(self, at: float) -> Place | None:
         """See ``Document.at_time``."""
         first: list[Place] = []
         for segment in self.segments:
-            offset = segment.times.first_at(at)
+            offset = self._spoken[segment].first_at(at)
             if offset is not None and offset < segment.size:
                 first += [Place(segment, start) for start in EVERY_LINE.after(segment, offset, 1).offsets]
         return min(first, key=self.key, default=None)
@@ -190,8 +193,8 @@ _Head = tuple[float, int, int, int]  # time, rank, offset (all negated when read
 class _Stream:
     """One file of a merge, read on demand."""
 
-    def __init__(self, segment: Segment, rank: int, offset: int, picker: Picker) -> None:
-        self.segment = segment
+    def __init__(self, segment: Segment, rank: int, offset: int, picker: Picker, spoken: SpokenTimes) -> None:
+        self.segment, self.spoken = segment, spoken
         self.rank = rank
         self.offset = offset
         self.picker = picker
@@ -230,7 +233,7 @@ class _Forward(_Stream):
         return self.picker.after(self.segment, begin, CHUNK)
 
     def head(self, offset: int, kind: int) -> _Head:
-        return self.segment.times.time_at(offset), self.rank, offset, kind
+        return self.spoken.at(offset), self.rank, offset, kind
 
 
 class _Back(_Stream):
@@ -239,7 +242,7 @@ class _Back(_Stream):
 
     def head(self, offset: int, kind: int) -> _Head:
         at = offset if kind == _LINE else offset - 1  # the other kinds are end offsets
-        return -self.segment.times.time_at(at), -self.rank, -offset, kind
+        return -self.spoken.at(at), -self.rank, -offset, kind
 
 
 def _merge(streams: list[_Stream], count: int) -> Places:

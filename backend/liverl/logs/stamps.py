@@ -19,12 +19,15 @@ _STAMP = re.compile(
     r"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?![\d:])"
 )
 
-# vLLM's and uvicorn's heads, that of our sessions, and LiteLLM's: "INFO 11-20 23:51:23 ", "INFO:     ",
-# "2026-11-27 09:00:01,861 INFO liverl-sessions: ", "10:28:52 - LiteLLM Proxy:WARNING: "
+# vLLM's and uvicorn's heads, that of our sessions, Ray's, verl's, and LiteLLM's: "INFO 11-20 23:51:23 ", "INFO:     ",
+# "2026-11-27 09:00:01,861 INFO liverl-sessions: ", "2026-11-29 03:31:04,782\tINFO ", "INFO:2026-11-29 03:32:56,760:",
+# "10:28:52 - LiteLLM Proxy:WARNING: "
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
 _LEVEL_HEAD = re.compile(
     rf"(?:{_LEVEL}(?: \d\d-\d\d \d\d:\d\d:\d\d |:\s{{2,8}})"
     rf"|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}} {_LEVEL} liverl-sessions: "
+    rf"|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}}\t(?:{_LEVEL}|SUCC) "
+    rf"|{_LEVEL}:\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}}: ?"
     rf"|\d\d:\d\d:\d\d - LiteLLM[\w ]{{0,30}}:{_LEVEL}: )(?=\S)"
 )
 

@@ -150,6 +150,16 @@ class TimeIndex:
         place = bisect_right(self.offsets, offset)
         return self.times[place] if place < len(self.times) else self.end
 
+    def around(self, offset: int) -> tuple[int, float | None, int | None, float]:
+        """(begin, Unix time, end, Unix time) of the piece of the log that has the byte at ``offset``: its begin had
+        been written by the first time (None: not known), its end by the second (None: it is the newest piece)."""
+        self._reach_offset(offset)
+        place = bisect_right(self.offsets, offset)
+        begin, before = (self.offsets[place - 1], self.times[place - 1]) if place else (0, None)
+        if place == len(self.times):
+            return begin, before, None, self.end
+        return begin, before, self.offsets[place], self.times[place]
+
     def offset_at(self, at: float) -> int:
         """Return the size of the log at Unix time ``at``; 0 if unknown."""
         self._reach_time(at)

@@ -29,6 +29,7 @@ from liverl.observe.trials.trial import FRESH, Trial
 from liverl.rundir.layout import RunDir
 from liverl.util.atomic_file import write_atomic
 from liverl.util.clocks import age_of as age
+from liverl.util.decode import decode_msgpack
 from liverl.util.modes import make_directory
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import read_regular
@@ -38,7 +39,6 @@ LARGEST = 512 << 20  # bytes of a file; more trials are indexed in memory only
 MOST = 1_000_000  # trials in an index; the newest steps come first
 KEPT = 16  # indexes of foreign runs in the user's cache; the oldest ones are removed
 WRITE_S = 30.0  # seconds between two writings while trials are read
-_decoder = msgspec.msgpack.Decoder(Stored)
 Progress = Callable[[int, int], None]  # (folders that were read, of how many)
 
 
@@ -195,7 +195,7 @@ class RunIndex:
     def _load(self) -> None:
         self._loaded = True
         try:
-            self.index = restored(_decoder.decode(read_regular(self.path, LARGEST)))
+            self.index = restored(decode_msgpack(read_regular(self.path, LARGEST), Stored))
         except (OSError, ValueError, msgspec.DecodeError):
             self.index = TrialIndex()  # none, or not of this version: it is built anew
 

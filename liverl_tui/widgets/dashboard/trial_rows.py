@@ -8,11 +8,12 @@ from functools import lru_cache
 
 from liverl.model import TrialHead
 from liverl.observe.trials.preview import LONGEST
+from liverl.observe.trials.query import parse
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, number, one_line, short_name
-from liverl_tui.widgets.base.arranging import Wanted, fitted, matches
+from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.trial_words import (
@@ -228,13 +229,15 @@ def listed(
     text: str = "",
     only_flagged: bool = False,
     equal: frozenset[GroupKey] = frozenset(),
+    saved: Mapping[str, str] | None = None,
 ) -> list[TrialHead]:
-    """The trials that the filter lets through, in their order."""
+    """The trials that the filter lets through, in their order. ``saved``: see ``query.parse``."""
+    query = parse(text, saved)
     return [
         head
         for head in trials
         if (not only_flagged or flagged(head))
-        and (not text or matches(text, words_of(head, group_of(head) in equal)))
+        and (query.empty or query.holds_for(head, words_of(head, group_of(head) in equal)))
     ]
 
 

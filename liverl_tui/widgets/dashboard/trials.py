@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from liverl.model import TrialHead, TrialsStatus
+from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.pairing import best_and_worst
+from liverl.observe.trials.query import parse
 from liverl.observe.trials.steps import equal_groups, group_of
 from liverl_tui.data.host import host_of
+from liverl_tui.data.saved_filters import save_filter, saved_filters
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.widgets.base.arranging import Arrangement, fitted
@@ -60,7 +64,9 @@ from liverl_tui.widgets.dashboard.trial_title import (
     shortest_sentence,
     total_words,
 )
+from liverl_tui.widgets.dashboard.trial_whole import FIELD_OF, Asked, Heads, Paths, Where, WholeRun
 
+_WINDOW = 400  # trials around the cursor that the screen of a trial can go to
 _STEP = "step:"  # prefix of the keys of rows in the table of steps
 
 
@@ -89,8 +95,11 @@ class TrialsPane(RowsPane):
         self._only_flagged = False
         self._table = False  # show one line per step
         self._reader = StepReader(self.run_worker, lambda: self._run_dir, self.rearrange)
-        self._names: list[str] = []
-        self._paths: list[str] = []  # of all trials that are known, whether listed or not
+        self._whole = WholeRun(self.run_worker, self._where, self.rearrange)
+        self._heads = Heads(Paths(TrialIndex(), ()), {})  # while all trials of the run are listed
+        self._saved: dict[str, str] = {}  # saved filters by name
+        self._names: Sequence[str] = []
+        self._paths: Sequence[str] = []  # of all trials that are known, whether listed or not
         self._listing = Listing()
         self._tallies: dict[str, Tally] = {}
         self._tally = Tally(None)  # of the chosen step, from what was read
@@ -104,7 +113,10 @@ class TrialsPane(RowsPane):
 
     @property
     def trials(self) -> list[TrialHead]:
-        """The listed trials, in their order, also those in groups that are closed."""
+        """The listed trials, in their order, also those in groups that are closed; of all trials of the run, those
+        around the cursor."""
+        if self._whole_listed:
+            return self._heads.window(self._cursor, _WINDOW)
         return list(self._listing.trials.values())
 
     def trials_now(self) -> list[TrialHead]:
@@ -143,12 +155,49 @@ class TrialsPane(RowsPane):
         if self._table:
             self._names = list(super()._arrange())
             return
+        if self._show_whole():
+            return
         self._paths = [head.path for head in trials]
-        self._listing = self._listed(listed(trials, self.prompt.text, self._only_flagged, equal))
+        text = self.prompt.text
+        self._listing = self._listed(listed(trials, text, self._only_flagged, equal, self._saved))
         self._names = list(self._listing.names)
         if self.arrangement.marks:
             groups = (group.name for group in groups_of(trials))
             self.arrangement.forget_others({*self._paths, *groups, *self._names})
+
+    @property
+    def _in_whole(self) -> bool:
+        """Whether the list is of all trials of the run: it is filtered or sorted, and the snapshot has the newest ones
+        only."""
+        column = self.sorting
+        chosen = self._filtered or column is not None
+        if column is not None and column.name not in FIELD_OF:
+            return False  # a column that only groups have
+        known = self._status.total <= len(self._status.newest)
+        return chosen and not self._table and self._reader.step is None and not known
+
+    def _show_whole(self) -> bool:
+        """List what was found among all trials; False if they are not wanted, or nothing was found yet."""
+        if not self._in_whole:
+            self._whole.close()
+            return False
+        column, order = self.sorting, self.arrangement.order
+        asked = Asked(parse(self.prompt.text, self._saved), self._only_flagged)
+        if column is not None and order is not None:
+            asked = replace(asked, sort=FIELD_OF[column.name], descending=order.descending)
+        self._whole.ask(asked, self._status.total)
+        # Fewer are on disk than the snapshot has: files were removed, or are not where they were, as in a recording.
+        if not self._whole.ready or len(self._whole.index) < len(self._status.newest):
+            return False
+        paths = Paths(self._whole.index, self._whole.rows)
+        self._heads = Heads(paths, {head.path: head for head in self._status.newest})
+        self._listing, self._names, self._paths = Listing(), paths, paths
+        return True
+
+    @property
+    def _whole_listed(self) -> bool:
+        """Whether the rows are of all trials of the run."""
+        return isinstance(self._names, Paths)
 
     def _listed(self, trials: list[TrialHead]) -> Listing:
         """The rows for ``trials``, which come newest first."""
@@ -188,7 +237,7 @@ class TrialsPane(RowsPane):
     @property
     def _in_groups(self) -> bool:
         """Whether the trials of a prompt have one row."""
-        return self._grouped and not self._filtered and not self._table
+        return self._grouped and not (self._filtered or self._table or self._whole_listed)
 
     def items(self) -> Sequence[str]:
         """Paths of all known trials relative to the run directory; in the table of steps ``step:N`` of each."""
@@ -216,6 +265,8 @@ class TrialsPane(RowsPane):
             return self._tallies[key]
         if key == UNTOUCHED:
             return None
+        if self._whole_listed:
+            return TrialFacts(self._heads[key], self._row_context)
         group = self._listing.groups.get(key)
         if group is None and not self._in_groups:
             return TrialFacts(self._listing.trials[key], self._row_context)
@@ -225,7 +276,23 @@ class TrialsPane(RowsPane):
         """See ``RowsPane.filtered_words``."""
         if self._table:
             return super().filtered_words() if self.prompt.text else ""
+        if self._whole_listed:
+            return f"{len(self._names):,} of {len(self._whole.index):,} trials"
         return f"{len(self.trials)} of {len(self._paths)} listed"
+
+    def action_filter(self) -> None:
+        """Begin to type a filter; saved ones are read."""
+        self._saved = saved_filters()
+        super().action_filter()
+
+    def set_filter(self, text: str) -> None:
+        """See ``ArrangedList.set_filter``."""
+        self._saved = saved_filters()
+        super().set_filter(text)
+
+    def _where(self) -> Where:
+        host = host_of(self)
+        return Where(self._run_dir, not (host.readonly or self._view.demo), self._view.link == "live")
 
     def rearrange(self) -> None:
         """See ``RowsPane.rearrange``."""
@@ -269,12 +336,12 @@ class TrialsPane(RowsPane):
         """See ``RowsPane.title_words``. Where the title is too narrow, the sentence on the step is cut, and what the
         user has chosen stays: filter, marks, order and the number of rows."""
         (words, *more), _ = self._summary()
-        totals = (str(total), str(total))
-        if not self._table and self._reader.step is None:
+        totals = (f"{total:,}", f"{total:,}")
+        if not self._table and not self._whole_listed and self._reader.step is None:
             totals = total_words(self._status, total, bool(self._listing.groups))
         counted = self.filtered_words() if self.prompt.text or self._only_flagged else ""
         title = Title(
-            before=self.chosen_words(),
+            before=(*self.chosen_words(), *self._problems()),
             forms=self._sentences(words),
             after=[
                 "flagged only" if self._only_flagged and not self._table else "",
@@ -290,6 +357,16 @@ class TrialsPane(RowsPane):
         )
         return title.fitting(width - len(f" {self.number} {self.title} ") - 2)
 
+    def _problems(self) -> list[str]:
+        """What is wrong with the filter, and how far all trials are read."""
+        if self._table:
+            return []
+        problems = parse(self.prompt.text, self._saved).problems
+        words = [f"▲ {problems[0]}"] if problems and not self.prompt.open else []
+        if self._in_whole:
+            words += [word for word in (self._whole.problem, self._whole.progress) if word]
+        return words
+
     def _sentences(self, words: str) -> list[str]:
         """What the title says of the step, from the longest form to the shortest. ``words``: the longest one."""
         if problem := self._reader.problem:
@@ -304,6 +381,8 @@ class TrialsPane(RowsPane):
         """What the listed trials are a part of, where not all trials are known: `` newest of 1,240``; else empty."""
         if self._reader.step is not None:
             return ""
+        if self._whole_listed:
+            return f" of {len(self._names):,}"
         return part_of(len(self.trials), len(self._status.newest), self._status.total)
 
     def _summary(self) -> tuple[list[str], str]:
@@ -348,11 +427,16 @@ class TrialsPane(RowsPane):
             opened = key in self._opened
             wanted, mixed = context.wanted, not self._folded
             return group_row(group, width, opened, equal, context.now, ended, wanted, among_trials=mixed)
-        head, context = self._listing.trials[key], self._row_context
+        head, context = self._head_of(key), self._row_context
+        if self._whole_listed:
+            return trial_row(head, width, replace(context, ids=short_ids([head])))
         if self._folded:
             short_id = context.ids.get(key, "")
             return lone_row(head, width, context.link, context.now, context.wanted, short_id)
         return trial_row(head, width, context)
+
+    def _head_of(self, key: str) -> TrialHead:
+        return self._heads[key] if self._whole_listed else self._listing.trials[key]
 
     def empty_rows(self, width: int) -> Iterable[Row]:
         """Why there are no rows: nothing matches, or no trials yet; nothing while a step is read."""
@@ -376,7 +460,8 @@ class TrialsPane(RowsPane):
     def copy_row(self, key: str) -> str:
         """The absolute path of a trial; those of a marked group or row of trials, one per line; for a step, the
         line."""
-        if self._table or not (self.arrangement.marks or key in self._listing.trials):
+        listed_here = key in (self._heads if self._whole_listed else self._listing.trials)
+        if self._table or not (self.arrangement.marks or listed_here):
             return super().copy_row(key)
         return "\n".join(str(self._run_dir / path) for path in self._paths_of(key))
 
@@ -464,15 +549,16 @@ class TrialsPane(RowsPane):
         if self._table:
             self.say("this is a list of steps; open one first")
             return
-        marked = [path for path in self._paths if path in self.arrangement.marks]
-        known = self._known()
+        known = self._heads if self._whole_listed else self._known()
+        marked = [path for path in sorted(self.arrangement.marks) if path in known]
         if len(marked) == 2:
             chosen = best_and_worst(known[path] for path in marked) or tuple(known[path] for path in marked)
         else:
             head = known.get(self._paths_of(self.cursor)[0]) if self.cursor is not None else None
             if head is None:
                 return
-            found = best_and_worst(one for one in known.values() if group_of(one) == group_of(head))
+            group = self._prompt_of(head) if self._whole_listed else known.values()
+            found = best_and_worst(one for one in group if group_of(one) == group_of(head))
             if found is None:
                 self.say(
                     "fewer than two trials of this prompt have a reward; mark two trials to compare them"
@@ -480,6 +566,61 @@ class TrialsPane(RowsPane):
                 return
             chosen = found
         host_of(self).navigation.open_pair(chosen[0].path, chosen[1].path)
+
+    def _prompt_of(self, head: TrialHead) -> list[TrialHead]:
+        """The trials of the task of ``head`` in its step, out of all trials of the run."""
+        query = parse(f'step={"none" if head.step is None else head.step} task="{head.task}"')
+        index = self._whole.index
+        return [index.head(row) for row in index.select(query)]
+
+    def action_rewards(self) -> None:
+        """Show the histogram of the rewards of the listed trials, or of the step; a bar becomes the filter."""
+        if self._table:
+            self.say("this is a list of steps; open one first")
+            return
+        if self._whole_listed:
+            index, rows = self._whole.index, self._whole.rows
+            rewards, what = list(index.rewards(rows)), f"{len(rows):,} trials"
+            unknown, within = len(rows) - len(rewards), ""
+        else:
+            heads = self._of_step()
+            step = heads[0].step if heads else None
+            within = f"step={step} " if step is not None and self._reader.step is None else ""
+            rewards = [head.reward for head in heads if head.reward is not None]
+            unknown, what = len(heads) - len(rewards), f"step {heads[0].step}" if heads else ""
+        if not rewards:
+            self.say("no trial here has a reward yet")
+            return
+
+        def narrow(term: str) -> None:
+            self.narrow(within + term)
+
+        host_of(self).navigation.choose_rewards(narrow, rewards, unknown, what)
+
+    def _of_step(self) -> list[TrialHead]:
+        """The known trials of the step that is shown, else of the newest one with a reward."""
+        known = [head for head in self._known().values() if not head.earlier]
+        step = self._reader.step
+        if step is None:
+            step = max((h.step for h in known if h.step is not None and h.reward is not None), default=None)
+        return [head for head in known if head.step == step]
+
+    def narrow(self, term: str) -> None:
+        """Put terms on the reward (and the step) into the filter, in place of those that are there."""
+        fields = {re.split("[<>=!~]", one)[0] for one in term.split()}
+        words = [word for word in self.prompt.text.split() if re.split("[<>=!~]", word)[0] not in fields]
+        self.set_filter(" ".join([*words, *term.split()]))
+
+    def save_filter(self, name: str) -> None:
+        """Save the present filter under a name; without one, remove the filter of that name."""
+        try:
+            save_filter(name, self.prompt.text)
+        except (ValueError, OSError) as error:
+            self.say(f"the filter was not saved: {error}")
+            return
+        self._saved = saved_filters()
+        what = f"saved; @{name} in a filter stands for it" if self.prompt.text else f"@{name} is removed"
+        host_of(self).notifications.toast(what)
 
     def _known(self) -> dict[str, TrialHead]:
         """All trials that the list chooses from, by path."""

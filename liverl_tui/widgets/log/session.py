@@ -448,7 +448,7 @@ class LogSession:
             return LogLine(place, _border(self.document, segment))
         raw, ended = segment.line(offset)
         text = shown(raw)
-        written = segment.times.time_at(offset) if segment.times.known else None
+        written = self.document.time_of(place) if segment.times.known else None
         clock = clock_of(colourless(text), written)
         line = LogLine(place, text, raw[-RAW_BYTES:], _level(segment, offset, text), clock)
         if ended:

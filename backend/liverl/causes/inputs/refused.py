@@ -14,6 +14,7 @@ _LISTEN = re.compile(r"\bcannot listen on port (?P<port>\d{1,5}) \((?P<key>\w{1,
 _GPUS = re.compile(
     r"\bneeds? \d{1,6} GPUs?, \d{1,6} of (?P<all>\d{1,6}) free(?P<outside> \(\d{1,6} more are outside)?"
 )
+_FULL = re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded")
 _OTHERS = re.compile(r"GPU \d{1,6}: (?:[^,]* \+ )?(?:foreign pid \d|unknown \(pid namespace\))")
 
 
@@ -39,6 +40,13 @@ def refused(reason: str, service: str) -> Refused | None:
     if denied is not None:
         key = denied["key"]
         return Refused("port-denied", "", f"{set_options({key: '0'})} takes any free port.", patch={key: "0"})
+    if _FULL.search(reason) is not None:
+        return Refused(
+            "no-space-to-start",
+            "A file that its start needs could not be written.",
+            f"Free space on the disk that the reason names (df -h shows how full it is); {service} then starts again.",
+            "df -h; df -i",
+        )
     gpus = _GPUS.search(reason)
     return None if gpus is None else _without_gpus(gpus, reason)
 

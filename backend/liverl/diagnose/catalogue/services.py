@@ -102,11 +102,12 @@ def _with_trials(window: Window, cause: Cause | None) -> Cause | None:
 def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str:
     """What is to be done about the cause. ``otherwise``: while that is not known."""
     cause = _found(window, service)
+    never_started = refused(service.why, service.name)
+    # What is only guessed, as the log says nothing, gives way to what the start itself said.
+    if never_started is not None and (cause is None or cause.id in UNEXPLAINED):
+        return never_started.fix.rstrip(".")
     if cause is not None and cause.fix:
         return cause.fix.rstrip(".")
-    never_started = refused(service.why, service.name)
-    if never_started is not None:
-        return never_started.fix.rstrip(".")
     if service.kind == "environment" and not otherwise:
         return "correct what the reason names"  # an environment has no log
     return otherwise or f"fix the error shown in the log of {service.name}"
@@ -223,7 +224,7 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
 
 def _cause(window: Window, service: ServiceStatus) -> str:
     cause = _found(window, service)
-    if cause is None:
+    if cause is None or (cause.id in UNEXPLAINED and refused(service.why, service.name) is not None):
         return f"{service.why}{_by_whom(window, service.why)}"
     of = f"{cause.service}: " if cause.service not in (None, service.name) else ""
     return f"{of}{cause.text}{_why(cause)}"

@@ -29,6 +29,7 @@ from liverl.observe.trials.query import (
     TextTerm,
     contains,
 )
+from liverl.observe.trials.trial import TRUNCATED
 
 UNKNOWN = float("nan")  # in an array of numbers
 MOST_PARTS = 16  # parts of rewards with an array of their own; the other ones of a trial are left out
@@ -326,6 +327,26 @@ class TrialIndex:
         own = {row: self._own(row).split(_SEPARATOR)[place].casefold() for row in every}
         known = sorted((row for row in every if own[row]), key=own.__getitem__, reverse=descending)
         return known + [row for row in every if not own[row]]
+
+    def flagged(self) -> list[int]:
+        """The rows of trials with a flag, truncated ones, and those that ended without a turn; not those whose step was
+        begun again."""
+        flags, ends, marks = self._places["flag"], self._places["finish_reason"], self._places["marks"]
+        has_flags, states = self._good("flag", bool), self._places["state"]
+        cut = self._good("finish_reason", lambda texts: any(text in TRUNCATED for text in texts))
+        earlier = self._good("marks", lambda texts: "earlier" in texts)
+        silent = self._good("marks", lambda texts: "dumped" not in texts)
+        finished, turns = self._good("state", lambda texts: texts[0] == "finished"), self._numbers["turns"]
+        return [
+            row
+            for row in self.rows
+            if marks[row] not in earlier
+            and (
+                flags[row] in has_flags
+                or ends[row] in cut
+                or (turns[row] == 0 and states[row] in finished and marks[row] in silent)
+            )
+        ]
 
     def rewards(self, rows: Iterable[int]) -> Iterator[float]:
         """The rewards of ``rows`` that have one."""

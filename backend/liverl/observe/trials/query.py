@@ -33,7 +33,7 @@ ENDING_WORDS: Mapping[str, str] = {
 }
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
 NONE = "none"  # the value of a field that is not known
-PART = "reward."  # before the name of a part of the reward, as a field
+PART = "rewards."  # before the name of a part of the reward, as a field
 Texts = tuple[str, ...]  # any of them may be meant
 _TERM = re.compile(r"([A-Za-z][\w.-]*)(<=|>=|!=|!~|==|<|>|=|~)(.*)", re.DOTALL)
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
@@ -96,7 +96,7 @@ def _phase(name: str) -> Callable[[TrialHead], float | None]:
 
 
 FIELDS: tuple[NumberField | TextField, ...] = (
-    NumberField("reward", "the reward; reward.NAME is one of its parts", lambda head: head.reward),
+    NumberField("reward", "the reward; rewards.NAME is one of its parts", lambda head: head.reward),
     NumberField("calls", "tool calls", lambda head: None if head.dumped else head.tool_calls),
     NumberField("turns", "answers of the model", lambda head: None if head.dumped else head.turns),
     NumberField("step", "training step", lambda head: head.step),

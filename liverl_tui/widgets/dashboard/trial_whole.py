@@ -1,0 +1,209 @@
+"""All trials of the run, for a list that is filtered or sorted: the index is read and asked in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+from liverl.model import TrialHead
+from liverl.observe.trials.index import TrialIndex
+from liverl.observe.trials.query import Query
+from liverl.offline.trial_index import RunIndex
+from liverl.rundir.layout import RunDir
+from liverl_tui.widgets.dashboard.trial_steps import Runs
+
+AGAIN_S = 10.0  # seconds between two readings while trials come, or 20 times as long as one takes
+PARTLY_S = 1.0  # seconds between two answers while the trials are read for the first time
+# Columns of the list -> fields of the index.
+FIELD_OF = {
+    "state": "state", "step": "step", "task": "task", "turns": "turns", "calls": "calls", "reward": "reward",
+    "finish": "finish", "time": "time", "tokens": "tokens", "replica": "replica", "flags": "flag", "preview": "last",
+    "name": "name",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which trials are wanted, and in which order. ``sort``: a field, or ``at``: when they began."""
+
+    query: Query
+    flagged: bool = False
+    sort: str = "at"
+    descending: bool = True
+
+
+@dataclass(frozen=True)
+class Where:
+    """The run of an index. ``own``: it may be written; ``live``: trials may run."""
+
+    run_dir: Path
+    own: bool
+    live: bool
+
+
+class Paths(Sequence[str]):
+    """The paths of some rows of an index, made when they are asked for."""
+
+    def __init__(self, index: TrialIndex, rows: Sequence[int]) -> None:
+        self.index_of_run, self.rows = index, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [self.index_of_run.path(row) for row in self.rows[at]]
+        return self.index_of_run.path(self.rows[at])
+
+    def index(self, value: object, start: int = 0, stop: int | None = None) -> int:
+        """The place of a path.
+
+        Raises:
+            ValueError: it is not among them.
+        """
+        row = self.index_of_run.row_of(value) if isinstance(value, str) else None
+        if row is None:
+            raise ValueError(f"{value!r} is not listed")
+        return self.rows.index(row)
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            self.index(value)
+        except ValueError:
+            return False
+        return True
+
+
+class Heads(Mapping[str, TrialHead]):
+    """The trials at ``paths``. ``newest``: by path, those of the snapshot, which know more."""
+
+    def __init__(self, paths: Paths, newest: Mapping[str, TrialHead]) -> None:
+        self._paths, self._newest = paths, newest
+
+    def __getitem__(self, path: str) -> TrialHead:
+        if (head := self._newest.get(path)) is not None:
+            return head
+        row = self._paths.index_of_run.row_of(path)
+        if row is None:
+            raise KeyError(path)
+        return self._paths.index_of_run.head(row)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths
+
+    def window(self, path: str | None, most: int) -> list[TrialHead]:
+        """At most ``most`` trials around the one at ``path``, in order; the first ones without it."""
+        try:
+            place = self._paths.index(path)
+        except ValueError:
+            place = 0
+        begin = max(0, place - most // 2)
+        return [self[one] for one in self._paths[begin : begin + most]]
+
+
+class WholeRun:
+    """The answer to what was asked last. ``run``: runs work in the background; ``where``: the run; ``changed`` is
+    called when there is an answer, or more of it."""
+
+    def __init__(self, run: Runs, where: Callable[[], Where], changed: Callable[[], None]) -> None:
+        self._run, self._where, self._changed = run, where, changed
+        self._index: RunIndex | None = None
+        self._asked: Asked | None = None
+        self._answered: Asked | None = None
+        self._busy = False
+        self._total = -1  # trials of the run at the last reading
+        self._read_at, self._took = 0.0, 0.0
+        self._stale = True
+        self.rows: list[int] = []
+        self.problem = ""
+        self.progress = ""  # how far the first reading is; "" after it
+
+    @property
+    def index(self) -> TrialIndex:
+        """The trials that were read."""
+        return self._index.index if self._index is not None else TrialIndex()
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``rows`` are the answer to something."""
+        return self._answered is not None
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``rows`` are not yet the answer to what was asked last."""
+        return self._answered != self._asked
+
+    def ask(self, asked: Asked, total: int) -> None:
+        """Ask for trials; ``changed`` is called when they are found. ``total``: trials of the run, as it is known."""
+        self._asked = asked
+        quiet = time.monotonic() > self._read_at + max(AGAIN_S, 20 * self._took)
+        if total != self._total and (self._total < 0 or quiet):
+            self._total, self._stale = total, True
+        if not self._busy and (self._stale or self.pending):
+            self._busy = True
+            self._run(self._work(), group="all-trials", exclusive=False)
+
+    def close(self) -> None:
+        """Forget what was asked; the index is kept."""
+        self._asked = self._answered = None
+        self.rows = []
+
+    async def _work(self) -> None:
+        try:
+            await self._answer()
+            while self._stale:
+                self._stale = False
+                await self._read()
+                self._answered = None
+                await self._answer()
+        except OSError as error:
+            self.problem = f"▲ cannot read {error.filename or 'the trials'}: {error.strerror or error}"
+            self._changed()
+        finally:
+            self._busy = False
+            self.progress = ""
+
+    async def _read(self) -> None:
+        if self._index is None:
+            where = self._where()
+            self._index = RunIndex(RunDir(where.run_dir), live=where.live, own=where.own)
+        index, first = self._index, self._read_at == 0.0
+        index.live = self._where().live
+        begun = time.monotonic()
+
+        def progress(done: int, of: int) -> None:
+            self.progress = f"reading trials, {done:,} of {of:,} folders" if first else ""
+
+        reading = asyncio.ensure_future(asyncio.to_thread(index.refresh, progress))
+        while not (await asyncio.wait({reading}, timeout=PARTLY_S))[0]:
+            self._answered = None
+            await self._answer()
+        reading.result()
+        self.problem = "▲ more trials than are indexed" if index.full else ""
+        self._read_at = time.monotonic()
+        self._took = self._read_at - begun
+
+    async def _answer(self) -> None:
+        while self._index is not None and (asked := self._asked) is not None and asked != self._answered:
+            self.rows = await asyncio.to_thread(_rows, self._index.index, asked)
+            self._answered = asked
+            self._changed()
+
+
+def _rows(index: TrialIndex, asked: Asked) -> list[int]:
+    rows = index.select(asked.query, index.flagged() if asked.flagged else None)
+    return index.order(rows, asked.sort, asked.descending)

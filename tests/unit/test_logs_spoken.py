@@ -1,0 +1,96 @@
+"""The order of merged logs: by the moment that a line speaks of, the same forwards and backwards."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from liverl.logs.document import Merged, Place
+from liverl.logs.segment import Segment
+from liverl.logs.spoken import SpokenTimes
+
+T = 1_795_923_300.0  # Unix time, whole
+
+
+def clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(T + seconds))
+
+
+def log(path: Path, pieces: list[tuple[float, list[str]]]) -> Segment:
+    """A log of pieces, each (seconds after T at which it had been written, its lines), with its index."""
+    data, entries = "", []
+    for at, lines in pieces:
+        data += "".join(f"{line}\n" for line in lines)
+        entries.append(f"{len(data.encode())} {T + at:.3f}\n")
+    path.write_text(data)
+    Path(f"{path}.idx").write_text("".join(entries))
+    segment = Segment(path, path.name)
+    segment.look(T + 1000)
+    return segment
+
+
+def words(places: list[Place]) -> list[str]:
+    return [place.segment.line(place.offset)[0].decode().strip() for place in places]
+
+
+def test_stamped_and_unstamped_lines_of_two_services(tmp_path: Path) -> None:
+    trainer = log(tmp_path / "trainer", [
+        (10.0, [f"INFO 11-29 {clock(8)} a", "more of a", f"INFO 11-29 {clock(10)} b"]), (12.0, [f"{clock(11)} c"]),
+    ])  # fmt: skip
+    replica = log(tmp_path / "replica", [(9.5, ["no stamp x"]), (11.5, [f"{clock(9)} y", f"{clock(11)} z"])])
+    merged = Merged([trainer, replica])
+    forward = words(merged.forward(None, 99).places)
+    assert [line.split()[-1] for line in forward] == ["a", "a", "x", "y", "b", "c", "z"]
+    assert words(merged.back(None, 99).places) == forward
+    times = [merged.time_of(place) for place in merged.forward(None, 99).places]
+    assert times == sorted(times)
+    place = merged.forward(None, 4).places[3]
+    assert words(merged.forward(place, 2).places) == forward[3:5]
+    assert words(merged.back(place, 2).places) == forward[1:3]
+    assert merged.at_time(T + 9.9) == merged.forward(None, 5).places[4]
+
+
+def test_a_stamp_that_cannot_be_says_nothing(tmp_path: Path) -> None:
+    for name, line in (("zone", clock(-7200 + 9)), ("ahead", clock(60)), ("none", "xx")):
+        spoken = SpokenTimes(log(tmp_path / name, [(8.0, ["first"]), (10.0, [f"{line} said", "second"])]))
+        assert spoken.at(6) == spoken.at(20) == T + 10.0, name
+
+
+def test_a_stamp_before_its_piece_does_not_go_back(tmp_path: Path) -> None:
+    spoken = SpokenTimes(
+        log(tmp_path / "late", [(8.0, [f"{clock(8)} a"]), (10.0, [f"{clock(7)} b", f"{clock(9)} c"])])
+    )
+    assert [spoken.at(offset) for offset in (0, 11, 22)] == [T + 8.0, T + 8.0, T + 9.0]
+
+
+LINE = st.tuples(st.sampled_from(["", "stamp"]), st.integers(-2, 2))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.lists(LINE, min_size=1, max_size=4), min_size=1, max_size=4), min_size=1, max_size=3)
+)
+def test_forwards_and_backwards_agree(
+    tmp_path_factory: object, logs: list[list[list[tuple[str, int]]]]
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")  # type: ignore[attr-defined]
+    segments = []
+    for number, pieces in enumerate(logs):
+        written = [
+            (2.0 * n + 2, [f"{clock(2 * n + 1 + off)} {number}.{n}.{i}" if kind else f"{number}.{n}.{i}"
+                           for i, (kind, off) in enumerate(lines)])
+            for n, lines in enumerate(pieces)
+        ]  # fmt: skip
+        segments.append(log(folder / f"s{number}", written))
+    merged = Merged(segments)
+    forward = merged.forward(None, 999).places
+    assert merged.back(None, 999).places == forward
+    assert len(forward) == sum(len(lines) for pieces in logs for lines in pieces)
+    keys = [merged.key(place) for place in forward]
+    assert keys == sorted(keys)
+    for at, place in enumerate(forward):
+        assert merged.forward(place, 3).places == forward[at : at + 3]
+        assert merged.back(place, 3).places == forward[max(0, at - 3) : at]
