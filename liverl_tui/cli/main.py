@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -258,7 +259,11 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?`, not a traceback
-    sys.exit(run())
+    try:
+        code = run()
+    finally:
+        gc.freeze()  # else Python looks for garbage among all modules as it ends: a tenth of a short command
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kit.ports import free_port
 from kit.runs import TOY, ToyRun
 from kit.waiting import wait_until
 from liverl.procs import procfs
@@ -107,7 +108,7 @@ class Restored:
             return self._words[placeholder]
         if kind == "port":
             service, _, port = name.split(".")
-            return self.ports.get(f"{service}.{port}") or self.ports.setdefault(name, procfs.free_port())
+            return self.ports.get(f"{service}.{port}") or self.ports.setdefault(name, free_port())
         self._dead = self._dead or dead_process()
         return self.processes.get(name, self._dead)[kind == "tick"]
 

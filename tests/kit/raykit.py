@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -18,6 +17,7 @@ from typing import Any
 import psutil
 
 from kit.components import RAY
+from kit.ports import free_ports
 from kit.waiting import wait_until
 from liverl.environments import default_cache_dir, ensure
 
@@ -28,17 +28,6 @@ def python() -> str:
     built once into the cache (400 MB)."""
     given = os.environ.get("LIVERL_TEST_RAY_PYTHON")
     return given or str(asyncio.run(ensure(RAY, default_cache_dir(), lambda text, share: None)))
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Cluster:

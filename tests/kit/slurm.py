@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from kit.net_hosts import Hosts
+from kit.ports import free_port
 from kit.waiting import wait_until
-from liverl.procs import procfs
 
 KILL_WAIT_S = 30  # Slurm's default
 
@@ -67,7 +67,7 @@ class Slurm:
         for name in ("state", "spool"):
             (folder / name).mkdir(parents=True)
         if hosts is None:
-            head, (controller, port) = "localhost", (procfs.free_port(), procfs.free_port())
+            head, (controller, port) = "localhost", (free_port(), free_port())
             nodes = [
                 f"NodeName=n0 NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} {_SIZE}"
             ]

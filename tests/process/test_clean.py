@@ -24,6 +24,7 @@ import pytest
 from kit import contract
 from kit.cli import MAIN, run_cli
 from kit.contract import problems
+from kit.ports import free_port
 from kit.runs import ToyRun, make_run, toy
 from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
@@ -184,12 +185,6 @@ def adopt(run: ToyRun, port: int) -> None:
     path = RunDir(run.run_dir).plan
     plan = msgspec.json.decode(path.read_bytes(), type=Plan)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, adopted_port=port)))
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 # --- which runs ---------------------------------------------------------------------------------------

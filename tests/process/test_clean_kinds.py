@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from kit.cli import run_cli
+from kit.ports import free_port
 from kit.runs import QUICK, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -229,7 +230,7 @@ def temp() -> Iterator[Callable[[Path, str], Path]]:
 def strangers(tmp_path: Path, temp: Callable[[Path, str], Path]) -> Iterator[Strangers]:
     folder = temp(Path(f"/tmp/lv-{secrets.token_hex(4)}"), "of another user's run")
     files = [folder / "session_1/logs/raylet.out"]
-    files += [temp(path, "of another launch") for path in litellm.usual_files(procfs.free_port())]
+    files += [temp(path, "of another launch") for path in litellm.usual_files(free_port())]
     for name in ("runs/precious.txt", "runs/tests/precious/notes", "runs/tests/.mine.new/x"):
         write(tmp_path, {name: "mine"})
         files.append(tmp_path / name)
@@ -258,7 +259,7 @@ def made(
         run.start()
     kind.ends(run)
     if kind.script:
-        port = procfs.free_port()
+        port = free_port()
         adopt(run, port)
         left += [*litellm.usual_files(port), litellm.usual_log(port)]
     for path in left:

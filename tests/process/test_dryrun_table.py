@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from kit.checked_runs import CLUSTER, GIB, NODES, TwoGpus, kubectl, tree
 from kit.liverl_tree import MODULES, git, pinned_trees
+from kit.ports import free_port
 from kit.venvs import make_venv, site
 from kit.waiting import wait_until
 
@@ -113,7 +114,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo]:
     write(tmp_path / "models" / "Toy" / "config.json", json.dumps(heads))
     for name in ("train.parquet", "val.parquet", "logger.py", "kubeconfig"):
         write(tmp_path / "share" / name, "x")
-    ports = {name: procfs.free_port() for name in ("ray_port", "ray_dashboard_port", "litellm_port")}
+    ports = {name: free_port() for name in ("ray_port", "ray_dashboard_port", "litellm_port")}
     share = tmp_path / "share"
     inputs = {
         "model": {"model_path": str(tmp_path / "models" / "Toy")},
@@ -233,7 +234,7 @@ ROWS = (
     Row("10", "Docker's sandboxes", "script-docker", lambda r: r.docker("echo no >&2; exit 1"),
         "its daemon does not answer: no", first=lambda r: r.docker()),
     Row("10a", "a remote docker", "script-docker",
-        lambda r: docker_address(r, f"tcp://127.0.0.1:{procfs.free_port()}"), "cannot be reached",
+        lambda r: docker_address(r, f"tcp://127.0.0.1:{free_port()}"), "cannot be reached",
         first=lambda r: docker_address(r, f"tcp://127.0.0.1:{r.listens()}")),
     Row("10b", "a unix socket", "script-docker",
         lambda r: docker_address(r, "unix:///no/such.sock"), "/no/such.sock is no socket", first=lambda r: r.docker()),

@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
+from kit.ports import free_port
 
 from liverl.agents.tools import TOOLS
 from liverl.embedded.policy import Policy
@@ -34,12 +35,6 @@ pytestmark = pytest.mark.first
 DEADLINE = 60.0
 TASK = 'Create the file `a.txt` with exactly this line: "x".'
 Start = Callable[..., "Engine"]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Engine:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,17 +20,12 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from kit.ports import free_port
 
 # A run of 20 steps takes 30 s where others load the machine.
 DEADLINE = 150.0
 FAST = {"train_batch_size": 2, "n_resp_per_prompt": 4, "mini_batch_size": 1, "total_steps": 4, "save_freq": 2}
 StartEngine = Callable[..., "Process"]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Process:

@@ -15,10 +15,10 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from kit.ports import free_port
 from kit.runs import ToyRun
 
 from liverl.model import Result
-from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 
 pytestmark = pytest.mark.first
@@ -43,7 +43,7 @@ class Launch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "my.yaml").write_text(CONFIG.format(port=procfs.free_port()))
+        (folder / "my.yaml").write_text(CONFIG.format(port=free_port()))
 
     def script(self, text: str) -> None:
         (self.folder / "go.sh").write_text(STEPS + text)
@@ -221,7 +221,7 @@ def test_a_submitted_job_is_followed_and_not_started_again(launch: Launch) -> No
 
 def test_a_job_that_nobody_answers_for_is_not_started_again(launch: Launch) -> None:
     launch.script(
-        f"echo 'Job submission server address: http://127.0.0.1:{procfs.free_port()}'\n"
+        f"echo 'Job submission server address: http://127.0.0.1:{free_port()}'\n"
         "echo \"Job 'raysubmit_7' submitted successfully\"\n"
     )
     assert launch.up().returncode == 5

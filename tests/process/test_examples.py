@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit.ports import free_port
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 import liverl
 from liverl.external import port_holders
-from liverl.procs import procfs
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.signals import SAME_REQUEST_S
 
@@ -201,7 +201,7 @@ def test_what_the_launch_script_starts_is_shown_and_ends_with_it(folder: Path) -
         f'#!/bin/sh\necho "$@" > {folder}/trainer\nuntil [ -e {folder}/over ]; do sleep 0.1; done\n',
     )
     script = shutil.copy(LAUNCH / "launch.sh", folder)
-    port = procfs.free_port()
+    port = free_port()
     argv = [
         *(sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--yes", "--name", "launch"),
         *("--config", str(LAUNCH / "config.yaml")),

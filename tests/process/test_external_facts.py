@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from kit.ports import free_port
 from kit.waiting import wait_until
 
 from liverl.external import litellm, port_holders, ray_cluster, restart
@@ -212,7 +213,7 @@ def of(tmp_path: Path, ours: Callable[[int], bool] = lambda pid: False) -> list[
 def free_pair() -> int:
     """A port that is free and whose next one is free as well."""
     for _ in range(100):
-        port = procfs.free_port()
+        port = free_port()
         with socket.socket() as first, socket.socket() as second:
             try:
                 first.bind(("127.0.0.1", port))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kit.ports import free_port
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ class Elsewhere:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = folder / "cc.yaml"
-        self.port = procfs.free_port()
+        self.port = free_port()
         self.config.write_text(LISTS)
         (folder / "cc.pid").write_text("1\n")
         self.script = folder / "litellm"
@@ -76,7 +77,7 @@ def run(tmp_path: Path, elsewhere: Elsewhere, ending: Callable[[ToyRun], ToyRun]
     made = make_run(tmp_path, [toy("trainer", "sleep", kind="trainer", ends_run=True)])
     path = made.run_dir / "plan.json"
     plan = msgspec.json.decode(path.read_bytes(), type=Plan)
-    nowhere = f"127.0.0.1:{procfs.free_port()}"
+    nowhere = f"127.0.0.1:{free_port()}"
     ray = RayPlan("foreign", "", nowhere, "", "", "", 2, 600.0, 600.0, 600.0)
     plan = replace(plan, topology="verl", ray=ray, adopted_port=elsewhere.port, expected_replicas=2)
     path.write_bytes(msgspec.json.encode(plan))

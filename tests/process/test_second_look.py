@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from kit.looked_at import FIRST, gated, open_gate
+from kit.ports import free_port
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 from liverl.model import Event
 from liverl.preflight.record import read
-from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 
 Ending = Callable[[ToyRun], ToyRun]
@@ -25,7 +25,7 @@ Ending = Callable[[ToyRun], ToyRun]
 
 @pytest.fixture
 def port() -> int:
-    return procfs.free_port()
+    return free_port()
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from kit.cli import MAIN, run_cli
+from kit.ports import free_port
 from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 from kit.watched import Started
 
 from liverl.model import Symptom
 from liverl.offline.doctor.examine import examine
-from liverl.procs.procfs import free_port
 from liverl.watch.target import Target, WatchError
 from liverl.watch.watcher import Watcher
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.ports import free_port
 from kit.waiting import wait_until
 from kit.watched import Started
 
-from liverl.procs.procfs import free_port
 from liverl.watch.target import Target, WatchError
 from liverl.watch.watcher import Watcher
 

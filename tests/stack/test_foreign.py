@@ -21,6 +21,7 @@ import pytest
 import yaml
 from kit import raykit
 from kit.components import LITELLM
+from kit.ports import free_ports
 from kit.processes import command_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
@@ -86,7 +87,7 @@ class Launch:
 
     def bystander(self, name: str) -> None:
         """A web server under this name of argv[0]."""
-        port = raykit.free_ports(1)[0]
+        port = free_ports(1)[0]
         process = subprocess.Popen(
             [name, "-m", "http.server", str(port), "--bind", "127.0.0.1"],
             executable=sys.executable,
@@ -129,7 +130,7 @@ async def launch(tmp_path: Path, started: list[Launch], ending: Callable[[ToyRun
 
 
 def start(tmp_path: Path, python: Path, ending: Callable[[ToyRun], ToyRun]) -> Launch:
-    port, dashboard = raykit.free_ports(2)
+    port, dashboard = free_ports(2)
     folder, temp = tmp_path / "launch", Path(f"/tmp/lv-{secrets.token_hex(4)}")
     folder.mkdir()
     (folder / "key").write_text(f"sk-{secrets.token_hex(32)}")

@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import psutil
 import pytest
 from kit.gpu_fixtures import smoke as smoke
 from kit.gpu_runs import LOADED, NEEDS_GPU, PYTHON, VENV
+from kit.ports import free_port
 from kit.session_host import SessionHost
 from kit.trained import decoded, read, trained_scores
 from kit.truth_runs import (
@@ -87,7 +87,7 @@ class Replicas:
         self.urls: list[str] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         for log in self._logs:
-            port = _free_port()
+            port = free_port()
             self.urls.append(f"http://127.0.0.1:{port}")
             words = [
                 *(PYTHON, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model)),
@@ -150,12 +150,6 @@ def _longer(model: Path) -> Path:
     file = model / "config.json"
     file.write_text(json.dumps(json.loads(file.read_bytes()) | {"max_position_embeddings": CONTEXT}))
     return model
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

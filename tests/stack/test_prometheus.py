@@ -25,13 +25,13 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from kit.ports import free_port
 from kit.processes import stop_process
 from kit.runs import ToyRun
 from kit.screens import gpu, snapshot
 from kit.waiting import wait_until
 
 from liverl.exposition.series import exposition
-from liverl.procs import procfs
 
 pytestmark = [
     pytest.mark.stack,
@@ -82,7 +82,7 @@ class Prometheus:
         shutil.copy(EXAMPLE / "alerts.yml", folder)
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         promtool("check", "config", folder / "prometheus.yml")
-        self.address = f"127.0.0.1:{procfs.free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         self.log = folder / "prometheus.log"
         command = [
             "prometheus",
@@ -155,7 +155,7 @@ def token(tmp_path: Path) -> Path:
 @pytest.fixture
 def training(tmp_path: Path, token: Path) -> Iterator[tuple[ToyRun, str]]:
     """A run that trains, and host and port of its metrics."""
-    port = procfs.free_port()
+    port = free_port()
     sets = (*SMALL, f"observe.metrics_port={port}", f"observe.metrics_token_file={token}")
     command = [sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--name", "scraped"]
     run = ToyRun(tmp_path / "runs" / "liverl" / "scraped")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from kit import raykit
+from kit.ports import free_port
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -52,7 +52,7 @@ def cluster(tmp_path: Path) -> Iterator[raykit.Cluster]:
 def test_a_job_of_ray_is_followed_to_its_end(
     cluster: raykit.Cluster, tmp_path: Path, steps: int, code: int, state: str
 ) -> None:
-    (tmp_path / "my.yaml").write_text(CONFIG.format(port=procfs.free_port(), dashboard=procfs.free_port()))
+    (tmp_path / "my.yaml").write_text(CONFIG.format(port=free_port(), dashboard=free_port()))
     (tmp_path / "train.py").write_text(TRAINER.replace("GO", str(tmp_path / "go")))
     submit = f"{raykit.python()} -m ray.scripts.scripts job submit --address {cluster.api} --no-wait"
     (tmp_path / "go.sh").write_text(f"{submit} -- {raykit.python()} {tmp_path}/train.py\n")

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from kit.plain_verl import DATA, REWARD, overrides
-from kit.raykit import free_ports
+from kit.ports import free_ports
 from kit.waiting import wait_until
 
 import liverl

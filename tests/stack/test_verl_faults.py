@@ -23,7 +23,8 @@ from kit.drills import NAMED_S, Drill, note, status
 from kit.judged_runs import actor, judged, of_doctor, own_ray, stepped
 from kit.memory_group import inside, killed_for_memory, memory_cgroup
 from kit.plain_verl import DATA, REWARD, overrides
-from kit.raykit import Cluster, free_ports
+from kit.ports import free_ports
+from kit.raykit import Cluster
 from kit.runs import ToyRun
 from kit.verl_runs import (
     Launch,

@@ -18,6 +18,7 @@ import pytest
 from kit import raykit
 from kit.cli import run_cli
 from kit.components import LITELLM
+from kit.ports import free_ports
 from kit.waiting import wait_until
 
 from liverl.environments import default_cache_dir, ensure
@@ -47,7 +48,7 @@ class Launch:
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
     python = asyncio.run(ensure(LITELLM, default_cache_dir(), lambda text, share: None))
-    port, dashboard = raykit.free_ports(2)
+    port, dashboard = free_ports(2)
     folder, temp = tmp_path / "launch", Path(f"/tmp/lv-{secrets.token_hex(4)}")
     folder.mkdir()
     (folder / "key").write_text(f"sk-{secrets.token_hex(32)}")

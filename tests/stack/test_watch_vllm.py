@@ -25,7 +25,7 @@ import psutil
 import pytest
 from kit.beside import watched
 from kit.components import LITELLM
-from kit.raykit import free_ports
+from kit.ports import free_ports
 from kit.verl_runs import SMOKE
 from kit.waiting import wait_until
 

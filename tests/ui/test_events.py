@@ -159,7 +159,7 @@ async def test_an_event_tells_its_data_and_is_copied() -> None:
         assert len(screen.pane.copy_all().splitlines()) == 1
         await screen.pilot.resize_terminal(40, 10)
         await screen.until(lambda: screen.app.screen.size == (40, 10))
-        assert "goes on" in screen.text
+        await screen.until(lambda: "goes on" in screen.text)
 
 
 async def test_older_events_come_from_the_file_when_one_goes_above_the_first(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ async def test_any_metric_is_found_added_and_taken_away(tmp_path: Path) -> None:
         await screen.press("a", "c", "l", "r")
         found = screen.app.screen.query_one(MetricChoices)
         await screen.until(lambda: found.keys()[0] == "actor/lr")
-        assert "1e-6" in found.text
+        await screen.until(lambda: "1e-6" in found.text)
         await screen.press("enter")
         assert screen.charts.key == "actor/lr" and screen.charts.keys[-1] == "actor/lr"
         await screen.until(lambda: "actor/lr" in screen.text)
@@ -193,7 +193,7 @@ async def test_any_metric_is_found_added_and_taken_away(tmp_path: Path) -> None:
         assert lines == ["step\tactor/lr", "1\t1e-06", "2\t1e-06", "3\t1e-06"]
         await screen.press("slash")
         await screen.until(lambda: isinstance(screen.app.focused, TypedInput))
-        assert "●" in screen.app.screen.query_one(MetricChoices).text
+        await screen.until(lambda: "●" in screen.app.screen.query_one(MetricChoices).text)
         await screen.press("down", "down", "up", "escape")
         assert screen.charts.key == "actor/lr", "nothing is chosen by leaving"
         await screen.press("d")

@@ -342,7 +342,7 @@ async def test_a_service_that_has_gone_or_is_not_known_yet_does_no_harm() -> Non
     source.answer = CommandError("unknown_service", "no service 'r9'")
     async with opened(source, "r9") as screen:
         await screen.until(lambda: "no service 'r9'" in screen.text)
-        assert "not present" in screen.screen.query_one(DetailPane).text
+        await screen.until(lambda: "not present" in screen.screen.query_one(DetailPane).text)
         await screen.press("right_square_bracket")
         assert screen.screen.selected_service == "env:litellm"
     app = LiverlApp(FakeSource(view=View()))

@@ -82,7 +82,7 @@ async def test_the_key_of_a_trajectory_opens_its_tokens_at_the_turn(tmp_path: Pa
         await driven.press("right_square_bracket", "right_square_bracket", "t")
         shown = Shown(pilot)
         await driven.until(lambda: isinstance(pilot.app.screen, TokensScreen) and "── turn 2" in shown.text)
-        assert "turn 2" in shown.fact and "sampled" in shown.fact
+        await driven.until(lambda: "turn 2" in shown.fact and "sampled" in shown.fact)
         await driven.press("escape")
         await driven.until(lambda: pilot.app.screen is screen)
 

@@ -348,7 +348,7 @@ async def test_raw_record_and_back(tmp_path: Path) -> None:
         shown = await opened(pilot, trial(1).path)
         await shown.press("right_square_bracket", "right_square_bracket", "v")
         await shown.until(lambda: '"request_time": 1795220000000' in shown.text)
-        assert "── turn 2 · record" in shown.text and "raw record" in shown.lines[0]
+        await shown.until(lambda: "── turn 2 · record" in shown.text and "raw record" in shown.lines[0])
         assert shown.style('"success"') == "accent"
         assert "turn 2/3" in shown.lines[0]
         await shown.press("v")
@@ -363,7 +363,7 @@ async def test_raw_record_and_back(tmp_path: Path) -> None:
         ):
             await shown.press(key)
             await shown.until(lambda turn=turn: f"── turn {turn} · record" in shown.text)
-            assert f"turn {turn}/3" in shown.lines[0]
+            await shown.until(lambda turn=turn: f"turn {turn}/3" in shown.lines[0])
         await shown.press("v")
         assert shown.cursor.startswith("── turn 1"), "the one that was looked at last"
 
@@ -386,7 +386,7 @@ async def test_a_running_trial_grows_and_keeps_the_place(
         await shown.press("G")
         write(tmp_path, trial(1), told[3])
         await shown.until(lambda: "✔ done" in shown.lines[1] and r"│ Done red\x07." in shown.text)
-        assert r"Done red\x07." in shown.cursor, "at the end it goes along"
+        await shown.until(lambda: r"Done red\x07." in shown.cursor)  # at the end it goes along
 
 
 async def test_files_of_the_trial_open(tmp_path: Path) -> None:

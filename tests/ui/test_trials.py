@@ -186,7 +186,9 @@ async def test_after_the_run_nothing_runs_any_more(tmp_path: Path) -> None:
         await shown.until(
             lambda: "all of step 7: " in shown.lines[0] and "2 of 4 trials done, 2 cut off" in shown.lines[0]
         )
-        assert shown.pane.text.count("○ cut off") == 2 and "running" not in shown.pane.text
+        await shown.until(
+            lambda: shown.pane.text.count("○ cut off") == 2 and "running" not in shown.pane.text
+        )
 
 
 async def test_rows_stand_out_by_glyph_word_and_style() -> None:
@@ -301,7 +303,7 @@ async def test_every_size_shows_task_and_calls() -> None:
         for width, height in ((200, 50), (120, 40), (80, 24), (40, 10)):
             await pilot.resize_terminal(width, height)
             await shown.until(lambda width=width: width - 1 <= cell_len(shown.lines[0]) <= width)
-            assert "NO TOOLS" in shown.pane.text and "sort-fi" in shown.pane.text
+            await shown.until(lambda: "NO TOOLS" in shown.pane.text and "sort-fi" in shown.pane.text)
             assert all(cell_len(line) <= width for line in shown.lines)
             if width == 80:
                 heads = set(shown.lines[1].split())
@@ -662,8 +664,11 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
         await shown.until(
             lambda: "all of step 5: 3 of 3 trials done; ✖ none of 3 calls a tool" in shown.lines[0]
         )
-        assert (
-            shown.names == [f"job-{n}-0a1b2c" for n in (2, 1, 0)] and shown.pane.text.count("NO TOOLS") == 3
+        await shown.until(
+            lambda: (
+                shown.names == [f"job-{n}-0a1b2c" for n in (2, 1, 0)]
+                and shown.pane.text.count("NO TOOLS") == 3
+            )
         )
         await shown.press("left_square_bracket")
         await shown.press("right_square_bracket")

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+if __name__ == "__main__":
+    gc.disable()  # what is loaded here lives to the end; to look for garbage in it takes a tenth of the start
 
 from liverl.causes.quiet.reasons import QUIET
 from liverl.control.main_loop import LoopWatch
@@ -439,6 +443,8 @@ async def _enter_in_ledger(run: Run, result: Result, directory: OpenDirectory) -
 def main() -> None:
     """Parse the command line, serve the run, and exit with the run's code. A problem before that is one line on
     stderr."""
+    gc.freeze()  # the modules
+    gc.enable()
     parser = argparse.ArgumentParser(prog="liverl.daemon.main")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
