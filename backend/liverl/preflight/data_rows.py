@@ -23,8 +23,10 @@ from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.config.sizing import bare_key, model_path
 from liverl.model import Check
 from liverl.preflight import rows_program
+from liverl.preflight.batches import largest
 from liverl.preflight.interpreter import ask_python, module_path
 from liverl.preflight.rows_program import AS_TEXT, NO_MESSAGES, NO_TEXT
+from liverl.rundir.commands import set_options
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import plural
 from liverl.util.regular_file import read_text
@@ -141,12 +143,13 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
     """One check per file. ``names``: of the files, by configuration key. Pure."""
     for key, name in names.items():
         file = answer.files[key]
-        fault = _fault(config, file, answer.scored) or (_too_few(config, file) if key == _TRAIN else "")
-        yield (
-            Check(key, "fail", f"{name}: {fault}")
-            if fault
-            else Check(key, "ok", f"{name}: {_kinds(config, file)}{_unchecked(config, file, answer)}")
-        )
+        fault = _fault(config, file, answer.scored)
+        if fault:
+            yield Check(key, "fail", f"{name}: {fault}")
+        elif key == _TRAIN and file.count < config.training.train_batch_size:
+            yield _too_few(config, name, file)
+        else:
+            yield Check(key, "ok", f"{name}: {_kinds(config, file)}{_unchecked(config, file, answer)}")
 
 
 def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
@@ -250,12 +253,16 @@ def _too_long(config: RunConfig, file: File, number: int, row: Mapping[str, Any]
     )
 
 
-def _too_few(config: RunConfig, file: File) -> str:
-    batch = config.training.train_batch_size
-    if file.count >= batch:
-        return ""
+def _too_few(config: RunConfig, name: str, file: File) -> Check:
+    batch, patch = config.training.train_batch_size, largest(config, file.count)
     rows = f"{file.count} {plural(file.count, 'row')}"
-    return f"has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
+    text = f"{name}: has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
+    fix = (
+        f"add rows, or train on smaller batches: {set_options(patch)}"
+        if patch
+        else f"add rows: no batch of at most {file.count} fits the GPUs"
+    )
+    return Check(_TRAIN, "fail", text, fix=fix, patch=patch, guess=bool(patch))
 
 
 def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mapping[str, Any]) -> str:
