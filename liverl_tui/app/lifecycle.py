@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import threading
 from functools import partial
@@ -49,7 +50,7 @@ def may_revive(run_dir: Path) -> None:
     if host is not None and host != hostname():
         raise NotOurs(
             f"the run's services may be running on {host}; start the backend there "
-            f"(liverl-tui up --run {run_dir})"
+            f"(liverl-tui up --run {shlex.quote(str(run_dir))})"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -187,7 +188,7 @@ def farewell(view: View, run: str, path: str) -> str:
         where = f" on {host}" if host else ""
         return (
             f"detached; run {run} is unsupervised: its backend has died, its services may go on{where}\n"
-            f"to start the backend again{where}: liverl-tui up --run {path}"
+            f"to start the backend again{where}: liverl-tui up --run {shlex.quote(str(path))}"
         )
     result = view.snapshot.result if view.snapshot is not None else None
     if result is not None:

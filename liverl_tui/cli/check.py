@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from liverl_tui.text.checks import GUESS, counted
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
+    from liverl.config import ConfigError
     from liverl.config.schema import RunConfig
     from liverl.daemon.user_file import FileChange
     from liverl.model import Check
@@ -101,7 +102,7 @@ def check_command(
             )
         target, checks = _of_run(find_run(run, values["run_root"]), host, trust)
     else:
-        target, checks = _checked(values, host)
+        target, checks = _checked_or_mended(values, host, fix=fix, yes=yes, quiet=as_json)
     if build and not any(check.status == "fail" for check in checks):
         build_environments(target.plan())
         checks = checks_of(target.plan(), target.loaded.config, host)
@@ -109,11 +110,15 @@ def check_command(
     if not as_json:
         _print(checks)
     wrote = repair is not None and _apply(repair, yes=yes, quiet=as_json)
+    before = checks
     if wrote:
         target, checks = _checked(values, host)
         if not as_json:
             echo("")
             _print(checks)
+    if repair is not None and not as_json:
+        for line in _outcomes(repair, before, checks, wrote):
+            echo(line)
     if as_json:
         echo_json(_document(target, checks, repair, wrote))
     return ExitCode.PREFLIGHT if any(check.status == "fail" for check in checks) else ExitCode.OK
@@ -127,6 +132,65 @@ def _checked(values: dict[str, Any], host: Host) -> tuple[Target, list[Check]]:
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
     return target, checks_of(target.plan(), target.loaded.config, host)
+
+
+def _checked_or_mended(
+    values: dict[str, Any], host: Host, *, fix: bool, yes: bool, quiet: bool
+) -> tuple[Target, list[Check]]:
+    """As ``_checked``. With --fix, a configuration that does not load is corrected first, if numbers that were tried
+    correct it.
+
+    Raises:
+        ConfigError: it does not load.
+    """
+    from liverl.config import ConfigError
+
+    try:
+        return _checked(values, host)
+    except ConfigError as error:
+        repair = _repair_of_config(error, values) if fix else None
+        if repair is None:
+            raise
+        if not quiet:
+            echo(str(error))
+        if not _apply(repair, yes=yes, quiet=quiet):
+            if quiet:
+                raise
+            raise CliError("the configuration is not valid; nothing was checked", ExitCode.USAGE) from None
+        return _checked(values, host)
+
+
+def _repair_of_config(error: ConfigError, values: dict[str, Any]) -> _Repair:
+    """The values that correct the problems, where each problem has some and the file may have them."""
+    from liverl.config import ConfigError
+    from liverl.config.edit import EditRefused
+    from liverl.daemon import user_file
+    from liverl_tui.cli.target import load_target
+
+    patch: dict[str, str] = {}
+    for problem in error.problems:
+        patch |= problem.patch
+    left = [problem.key or str(problem.where) for problem in error.problems if not problem.patch]
+    if left:
+        return _Repair(patch, False, None, f"no value is known that corrects {', '.join(left)}")
+    places = {problem.key: str(problem.where) for problem in error.problems if not problem.beside}
+    above = {
+        key: place for key, place in places.items() if place.startswith(("--set", "env ")) and key in patch
+    }
+    if above:
+        told = ", ".join(f"{key} ({where})" for key, where in above.items())
+        return _Repair(patch, False, None, f"a file cannot change what is set above it: {told}", above)
+    file = values["config"]
+    if file is None:
+        return _Repair(patch, False, None, "there is no configuration file (--config FILE)")
+    try:
+        load_target(
+            UpOptions.of({**values, "sets": (*values["sets"], *(f"{k}={v}" for k, v in patch.items()))})
+        )
+        change = user_file.proposed(Path(file), patch)
+    except (ConfigError, EditRefused, OSError) as other:
+        return _Repair(patch, False, None, f"{file} cannot be changed so: {other}")
+    return _Repair(patch, False, change, "" if change is not None else f"{file} has these values already")
 
 
 def _of_run(run: RunDir, host: Host, trust: tuple[str, ...]) -> tuple[Target, list[Check]]:
@@ -209,12 +273,14 @@ def _document(target: Target, checks: Sequence[Check], repair: _Repair | None, w
 @dataclass(frozen=True)
 class _Repair:
     """What the checks would set. ``patch``: key -> value; ``guess``: a rule of thumb chose a value; ``change``: of the
-    user's file, None if there is none to write, for the reason ``why``."""
+    user's file, None if there is none to write, for the reason ``why``; ``above``: keys that no file can change ->
+    where they are set."""
 
     patch: dict[str, str]
     guess: bool
     change: FileChange | None
     why: str
+    above: dict[str, str] = field(default_factory=dict)
 
 
 def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> _Repair:
@@ -239,21 +305,52 @@ def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> 
     told = ", ".join(f"{key} ({where})" for key, where in above.items())
     why = f"a file cannot change what is set above it: {told}" if above else ""
     if above.keys() == patch.keys():
-        return _Repair(patch, guess, None, why)
+        return _Repair(patch, guess, None, why, above)
     patch = {key: value for key, value in patch.items() if key not in above}
     file = target.loaded.file
     if not file:
-        return _Repair(patch, guess, None, "there is no configuration file (--config FILE)")
+        return _Repair(patch, guess, None, "there is no configuration file (--config FILE)", above)
     try:
         change = user_file.proposed(Path(file), patch)
     except (EditRefused, OSError) as error:
-        return _Repair(patch, guess, None, f"{file} cannot be changed: {error}")
+        return _Repair(patch, guess, None, f"{file} cannot be changed: {error}", above)
     sets = (*values["sets"], *(f"{key}={value}" for key, value in patch.items()))
     try:
         load_target(UpOptions.of({**values, "sets": sets}))
     except ConfigError as error:
-        return _Repair(patch, guess, None, f"other keys would have to be changed, too: {error}")
-    return _Repair(patch, guess, change, why if change is not None else f"{file} has these values already")
+        return _Repair(patch, guess, None, f"other keys would have to be changed, too: {error}", above)
+    return _Repair(
+        patch, guess, change, why if change is not None else f"{file} has these values already", above
+    )
+
+
+def _outcomes(repair: _Repair, before: Sequence[Check], after: Sequence[Check], wrote: bool) -> Iterator[str]:
+    """A line for each check that failed or warned: whether it was fixed, and why not. ``wrote``: whether the file was
+    changed, and so the checks made again."""
+    left = {(check.name, check.text) for check in after if check.status in ("fail", "warn")}
+    for check in before:
+        if check.status not in ("fail", "warn"):
+            continue
+        if wrote and (check.name, check.text) not in left:
+            sets = ", ".join(f"{key}: {repair.patch[key]}" for key in check.patch if key in repair.patch)
+            yield f"fixed:     {check.name}" + (f" ({sets})" if sets else "")
+        else:
+            yield f"not fixed: {check.name}: {_why_not(repair, check, wrote)}"
+
+
+def _why_not(repair: _Repair, check: Check, wrote: bool) -> str:
+    if not check.patch:
+        return "no value in a file corrects it" + (f"; {check.fix}" if check.fix else "")
+    above = [f"{key} is set by {repair.above[key]}" for key in check.patch if key in repair.above]
+    if above:
+        return f"{', '.join(above)}, above the file"
+    if not wrote:
+        return "nothing was written"
+    other = {key: repair.patch[key] for key, value in check.patch.items() if repair.patch.get(key) != value}
+    if other:
+        sets = ", ".join(f"{key}: {value}" for key, value in other.items())
+        return f"another check wants {sets}; give the command once more"
+    return "the values were written, and it still finds the same"
 
 
 def _apply(repair: _Repair, *, yes: bool, quiet: bool) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LETTERS = "ABCDEF"
 WIDEST = 34  # columns of one run
-UNKNOWN = "?"
+UNKNOWN = "-"
 
 
 @click.command("compare")
@@ -118,6 +118,8 @@ def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
+    from liverl.offline.compare import CONFIGURATION
+
     runs, differences = comparison.runs, comparison.config
     if not differences:
         known = not any("configuration" in what for one in runs for what in one.unknown)
@@ -127,9 +129,23 @@ def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
             else "the configurations could not be compared"
         )
         return
-    yield f"the configurations differ in {quantity(len(differences), 'key')}:"
-    rows = [(f"  {one.key}", *(_value(value) for value in one.values)) for one in differences]
-    yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
+    used = [one for one in differences if not one.inert]
+    idle = [one.key for one in differences if one.inert]
+    if used:
+        yield f"the configurations differ in {quantity(len(used), 'key')}:"
+        read = [not any(what.startswith(CONFIGURATION) for what in one.unknown) for one in runs]
+
+        def cells(values: Sequence[Any]) -> Iterator[str]:
+            for value, known in zip(values, read, strict=True):
+                yield _value(value) if known else UNKNOWN
+
+        rows = [(f"  {one.key}", *cells(one.values)) for one in used]
+        yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
+    else:
+        yield "the configurations are the same in every key that one of these runs uses"
+    if idle:
+        differ = "differs" if len(idle) == 1 else "differ"
+        yield f"{quantity(len(idle), 'key')} that none of these runs uses {differ}, too: {', '.join(idle)}"
 
 
 def _value(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 import shutil
 import sys
 import traceback
@@ -34,8 +34,8 @@ def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool
     """Find out from logs what is wrong with a run; show the evidence and what to do.
 
     PATH is a log, also one packed by gzip, xz or bzip2, or a folder: of a run, of Ray's session, of a Slurm job, of
-    anything else; - reads standard input. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is
-    nothing to read, and 70 if the doctor itself failed.
+    anything else; or the name of a run; - reads standard input. Exits with 0 if nothing is wrong, 1 if something was
+    found, 4 if there is nothing to read, and 70 if the doctor itself failed.
     """
     from liverl.causes.catalogue import ROWS
     from liverl.causes.row_files import RowsError
@@ -48,7 +48,7 @@ def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool
         # On a full disk there is no such folder, and plain logs need none.
         private = PrivateFolder(PREFIX) if any(map(to_unpack, paths)) else nullcontext(Path())
         with Progress() as progress, private as folder:
-            given = unpack(paths, folder, progress.say)
+            given = unpack(tuple(map(_resolved, paths)), folder, progress.say)
             examination = given.named(examine(given.paths, progress.say, rules))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except RowsError as error:
@@ -63,24 +63,25 @@ def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool
         raise CliError(message, ExitCode.INTERNAL) from error
     (echo_json if as_json else echo)(text)
     if not examination.read and not examination.found:
-        _name_runs(paths)
         return ExitCode.NO_RUN
     return ExitCode.FAILED if examination.found else ExitCode.OK
 
 
-def _name_runs(paths: tuple[str, ...]) -> None:
-    """Say where the runs are that have the names that were given for paths."""
+def _resolved(name: str) -> str:
+    """A path as it is given; where there is none of that name, the directory of the run that is called so, as other
+    commands find it. A name that is close to a run's is said, and read as a path."""
     from liverl.rundir.index import RunLookupError, find_run
 
-    for name in paths:
-        if name == "-" or Path(name).exists():
-            continue
-        try:
-            run = find_run(Path(name), None)
-        except RunLookupError:
-            continue  # no run is called so
-        command = f"liverl-tui doctor {shlex.quote(str(run.path))}"
-        echo(f"{name} is no path here, but the run {run.name}: {command}", err=True)
+    if name == "-" or os.path.lexists(name):
+        return name
+    try:
+        run = find_run(Path(name), None)
+    except RunLookupError as error:
+        if "/" not in name or "did you mean" in str(error):
+            echo(f"there is no file or folder {name} here, and {error}", err=True)
+        return name
+    echo(f"the run {run.name}, in {run.path}:", err=True)
+    return str(run.path)
 
 
 def _width(most: int) -> int:

@@ -10,7 +10,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl_tui.cli.new_file import write_new
-from liverl_tui.cli.options import as_path
+from liverl_tui.cli.options import UpOptions, as_path
 from liverl_tui.cli.output import echo, echo_exact, echo_json
 from liverl_tui.text.errors import CliError
 
@@ -54,7 +54,7 @@ def import_command(path: str, output: Path | None, as_json: bool) -> int:
     for line in _report(found):
         echo(line, err=output is None)
     if output is not None:
-        echo(f"written: {output}; what would be started: liverl-tui plan --config {output}")
+        echo(f"written: {output}; what would be started: {UpOptions(output).plan_line()}")
     return ExitCode.OK
 
 

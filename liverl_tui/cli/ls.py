@@ -13,7 +13,7 @@ from liverl.exit_codes import ExitCode
 from liverl.util.ages import ago
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
-from liverl_tui.cli.options import run_options
+from liverl_tui.cli.options import UpOptions, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.table import aligned
@@ -66,7 +66,7 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort)
         echo_json(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return ExitCode.OK
     if not rows:
-        echo("no runs found; start one with: liverl-tui up", err=True)
+        echo(f"no runs found; start one with: {UpOptions(run_root=run_root).command_line()}", err=True)
         return ExitCode.OK
     for line in table(rows):
         echo(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.util.regular_file import overwrite
 from liverl.util.remove_tree import remove_tree
 from liverl_tui.cli import numbers
-from liverl_tui.cli.options import config_options
+from liverl_tui.cli.options import UpOptions, config_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
 
 PROFILE = "cpu-verl"  # the profile whose environment is used by default: it needs no GPU
+
+_MODEL = "model.model_path"
 
 
 @click.command("make-smoke")
@@ -56,8 +59,15 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
     finally:
         remove_tree(draft)
     echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
-    echo(f"  liverl-tui up --profile {PROFILE} --set model.model_path=smoke:{folder}")
+    echo(f"  {next_command(UpOptions.of(values), folder)}")
     return ExitCode.OK
+
+
+def next_command(options: UpOptions, folder: Path) -> str:
+    """``up`` with the options that were given, and the model in ``folder`` in the place of theirs."""
+    profile = options.profile or (None if options.config else PROFILE)
+    others = tuple(one for one in options.sets if one.partition("=")[0].strip() != _MODEL)
+    return replace(options, profile=profile, sets=(*others, f"{_MODEL}=smoke:{folder}")).command_line()
 
 
 def _config(values: dict[str, Any]) -> RunConfig:

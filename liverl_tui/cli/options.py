@@ -42,12 +42,13 @@ class UpOptions:
         """From click's parameters by name; those that a command lacks keep their defaults."""
         return cls(**values)
 
-    def command_line(self, *more: str) -> str:
-        """The command line ``liverl-tui up`` with these options and ``more``, quoted for a shell. The value of a key
-        whose name looks secret is left out."""
+    def command_line(self, *more: str, command: str = "up") -> str:
+        """The command line ``liverl-tui up`` (``command``: or another one) with these options and ``more``, quoted for
+        a shell. The value of a key whose name looks secret is left out. Every next command that is printed is made so:
+        what was given is kept."""
         from liverl.config.dump import looks_secret
 
-        words = ["liverl-tui", "up"]
+        words = ["liverl-tui", command]
         for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
             option = f"--{'set' if name == 'sets' else name.replace('_', '-')}"
             if value is True or value == NEWEST:
@@ -58,6 +59,11 @@ class UpOptions:
                     hidden = name == "sets" and looks_secret(key)
                     words += [option, f"{key}{equals}..." if hidden else str(one)]
         return shlex.join([*words, *more])
+
+    def plan_line(self) -> str:
+        """The command line ``liverl-tui plan`` of the run that these options describe."""
+        described = UpOptions(self.config, self.sets, self.profile, self.name, run_root=self.run_root)
+        return described.command_line(command="plan")
 
     @property
     def describes_one(self) -> bool:

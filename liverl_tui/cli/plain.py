@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import time
 from collections import deque
@@ -221,7 +222,7 @@ class Follower:
             if self.signals is None:
                 raise BackendDead(
                     f"the backend of {self.run.name} has died; its services may still be running. "
-                    f"To start it again: liverl-tui up --run {self.run.path}"
+                    f"To start it again: liverl-tui up --run {shlex.quote(str(self.run.path))}"
                 )
             self._revive()
 
@@ -341,7 +342,8 @@ class Follower:
             raise ControlError(
                 f"the backend of {self.run.name} died {RESTARTS + 1} times in "
                 f"{RESTART_WINDOW_S / 60:g} minutes; not starting it again. See {self.run.backend_log}. "
-                f"Its services may still be running; to try again: liverl-tui up --run {self.run.path}"
+                "Its services may still be running; to try again: "
+                f"liverl-tui up --run {shlex.quote(str(self.run.path))}"
             )
         self._restarts.append(now)
         count = len(self._restarts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -213,7 +214,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
             if orphaned
             else "none of its services can still be running here"
         )
-        echo(f"  {services}; to continue: liverl-tui up --run {run.path}")
+        echo(f"  {services}; to continue: liverl-tui up --run {shlex.quote(str(run.path))}")
     for removal in read_cleaned(run.path):
         echo(f"  {removal.words}")
     if snapshot is not None:

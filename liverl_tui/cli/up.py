@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +75,7 @@ def up_or_attach(options: UpOptions) -> int:
         infos = candidates(options.run_root)
         live = [i for i in infos if i.state == "live"]
         if len(live) > 1:
-            raise CliError(_several("live here", live, "attach"), ExitCode.USAGE)
+            raise CliError(_several("live here", live, options, "attach"), ExitCode.USAGE)
         if live:
             _require_trusted(RunDir(live[0].run_dir), options)
             return _show(RunDir(live[0].run_dir), options, f"run {live[0].run} is live")
@@ -91,10 +93,7 @@ def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
     """
     orphaned = [i for i in infos if i.state == "orphaned"]
     if len(orphaned) > 1:
-        command = "up --detach" if options.detach else "up"
-        raise CliError(
-            _several("without a backend", orphaned, command, detach=options.detach), ExitCode.USAGE
-        )
+        raise CliError(_several("without a backend", orphaned, options), ExitCode.USAGE)
     return RunDir(orphaned[0].run_dir) if orphaned else None
 
 
@@ -102,12 +101,15 @@ def _mode(options: UpOptions) -> Mode:
     return mode(no_ui=options.no_ui, plain=options.plain)
 
 
-def _several(what: str, infos: list[RunInfo], command: str, *, detach: bool = False) -> str:
+def _several(what: str, infos: list[RunInfo], options: UpOptions, command: str = "up") -> str:
+    """``infos`` with the command for each: ``up`` with what was given, or ``attach``."""
     lines = [f"{len(infos)} runs are {what}; choose one:"]
-    lines += [f"  liverl-tui {command} --run {i.run_dir}" for i in infos]
-    return "\n".join(
-        [*lines, "  liverl-tui up --detach --name NAME  (starts a new run)"] if detach else lines
-    )
+    for info in infos:
+        shown = options if command == "up" else UpOptions(readonly=options.readonly, plain=options.plain)
+        lines.append(f"  {replace(shown, run=info.run_dir, run_root=None).command_line(command=command)}")
+    if command == "up" and options.detach:
+        lines.append(f"  {options.command_line('--name', 'NAME')}  (starts a new run)")
+    return "\n".join(lines)
 
 
 def up(options: UpOptions) -> int:
@@ -150,7 +152,7 @@ def up(options: UpOptions) -> int:
         from liverl_tui.cli.resume import names_no_run
 
         if not options.describes_one or names_no_run(options):
-            return _continue(_newest(options.run_root), options)
+            return _continue(_newest(options), options)
     if options.detach and not options.names_a_run and not options.smoke:
         orphan = _only_orphan(candidates(options.run_root), options)
         if orphan is not None:
@@ -164,10 +166,12 @@ def _require_trusted(run: RunDir, options: UpOptions) -> None:
     require_trusted(run, options.trust, options)
 
 
-def _newest(run_root: Path | None) -> RunDir:
-    infos = candidates(run_root)
+def _newest(options: UpOptions) -> RunDir:
+    infos = candidates(options.run_root)
     if not infos:
-        raise RunLookupError("no run to resume; start one with: liverl-tui up")
+        raise RunLookupError(
+            f"no run to resume; start one with: {replace(options, resume=None).command_line()}"
+        )
     return RunDir(infos[0].run_dir)
 
 
@@ -224,7 +228,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> bool:
         )
     from liverl.plan.render import plan_brief
 
-    echo(plan_brief(plan) + "(liverl-tui plan, with the same options, prints all of it)", err=True)
+    echo(plan_brief(plan) + f"(all of it: {options.plan_line()})", err=True)
     echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort
@@ -348,9 +352,11 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if why := no_next_attempt(run.path):
         raise CliError(why, ExitCode.USAGE)
     if not resume:
+        again = replace(options, run=None, name=None, run_root=None, resume=str(run.path))
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
-            f"To resume it: liverl-tui up --resume {run.path}. To start another run, give --name NAME",
+            f"To resume it: {again.command_line()}. "
+            "To start another run, give --name NAME",
             ExitCode.USAGE,
         )
     text = f"resuming run {run.name} as attempt {result.attempt + 1}"
@@ -398,7 +404,8 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         keys = "; ".join(one_line(one.words) for one in change.changes)
         raise CliError(
             f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
-            f"To change it, stop the run, then give the same command again: liverl-tui stop --run {run.path}",
+            "To change it, stop the run, then give the same command again: "
+            f"liverl-tui stop --run {shlex.quote(str(run.path))}",
             ExitCode.USAGE,
         )
     for warning in loaded.warnings:
@@ -439,7 +446,8 @@ def _start(
         if not start_or_join(run.path, resume=resume, change=changed, tell=_tell):
             echo(joined, err=True)
         elif adopted:
-            other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
+            new = options.command_line("--name", "NAME")
+            other = "" if options.names_a_run else f" (to start a new run: {new})"
             echo(adopted + other, err=True)
         return _detached(run, options)
     if _mode(options) == "interface":

@@ -278,7 +278,8 @@ def disk_words(s: Snapshot) -> str | None:
     if disk is None:
         return None
     step = f", {size(disk.step_bytes)} of trials a step" if disk.step_bytes else ""
-    full = f", full in about {duration(disk.seconds_left)}" if disk.seconds_left is not None else ""
+    left = disk.seconds_left if s.result is None else None  # a run that has ended writes nothing more
+    full = f", full in about {duration(left)}" if left is not None else ""
     return f"{size(disk.free)} of {size(disk.total)} free{step}{full}"
 
 
@@ -312,7 +313,8 @@ def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[st
 def _facts(s: Snapshot) -> list[tuple[str, str]]:
     """(name, sentence) of each fact that is known."""
     again = f", attempt {s.attempt}" if s.attempt > 1 else ""
-    run = f"run {doing(s)}{again}, up {age(s.at - s.started_at)}"
+    lasted = "took" if s.result is not None else "up"
+    run = f"run {doing(s)}{again}, {lasted} {age(s.at - s.started_at)}"
     facts = [
         ("smoke", SMOKE if s.smoke else None),
         ("training", step_words(s)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 from liverl.logs.text import plain
 from liverl.model import Level, RunState, ServiceState
@@ -92,6 +93,12 @@ def age(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     return duration(seconds) if not 60 <= seconds < 3600 else f"{int(seconds) // 60}m"
+
+
+def happened(at: float, now: float, *, over: bool) -> str:
+    """When something happened (Unix seconds): ``12m ago`` while a run goes on; ``at 09:43:31`` of one that has ended
+    (``over``), whose ``now`` stands still at its end, so that ages would be false."""
+    return f"at {time.strftime('%H:%M:%S', time.localtime(at))}" if over else f"{age(now - at)} ago"
 
 
 def size(count: float | None) -> str:

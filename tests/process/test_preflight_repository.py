@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -99,6 +100,51 @@ def test_the_room_for_checkpoints(
     check = repository.room(*planned(repo))
     assert check.status == status and f"{free} GiB free" in check.text
     assert repository.room(*planned(repo, "trainer.command=[sbatch, x]")).status == "skipped"
+
+
+MODEL = {"hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 8,
+         "vocab_size": 32000, "intermediate_size": 4096, "head_dim": 128, "tie_word_embeddings": False}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "sets", "free", "status", "words"),
+    [
+        # 99,094,528 numbers of 12 bytes: 1134 MiB
+        (MODEL, ("training.keep_checkpoints=1",), 2.3, "ok", "99,094,528 parameters takes about 1,134 MiB"),
+        (MODEL, ("training.keep_checkpoints=1",), 2.1, "warn", "there will be 2: 2,268 MiB"),
+        (
+            MODEL,
+            ("training.total_steps=9", "training.save_freq=3"),
+            3.2,
+            "warn",
+            "there will be 3: 3,402 MiB",
+        ),
+        (MODEL, ("training.total_steps=9", "training.save_freq=3"), 3.4, "ok", "parameters takes about"),
+        ({}, (), 51, "ok", "how much a checkpoint takes is not known"),
+        ({}, (), 49, "warn", "that of a 30B model takes more than 50 GiB"),
+        (None, (), 49, "warn", "No such file or directory"),
+    ],
+)
+def test_the_room_is_estimated_from_the_model_where_it_can_be_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: dict[str, object] | None,
+    sets: tuple[str, ...],
+    free: float,
+    status: str,
+    words: str,
+) -> None:
+    (tmp_path / "model").mkdir()
+    if config is not None:
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    given = (f"model.model_path={tmp_path / 'model'}", "run.name=n", *sets)
+    loaded = load_config(profile="liverl-gen1", sets=given, env={})
+    plan = make_plan(loaded, tmp_path / "p" / "n")
+    small = SimpleNamespace(f_bavail=int(free * 1024), f_frsize=1 << 20)
+    monkeypatch.setattr(repository.os, "statvfs", lambda _: small)
+    check = repository.room(plan, loaded.config, {})
+    assert check.status == status and words in check.text, check.text
+    assert ("training.keep_checkpoints" in check.fix) == ("there will be" in words)
 
 
 def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -357,7 +358,11 @@ def test_a_failure_names_service_step_and_the_command_that_goes_on() -> None:
     assert second(70, **failed()) == end
     assert below(view(), snapshot(**failed()), 70) == ["→ liverl-tui up --resume liverl/first"]
     more = failed(symptoms=(TOOLLESS,))
-    assert below(view(), snapshot(**more)) == ["✖ No trial calls a tool  0s ago  → set the tool-call parser"]
+    assert TOOLLESS.since is not None
+    clock = time.strftime("%H:%M:%S", time.localtime(TOOLLESS.since))
+    assert below(view(), snapshot(**more)) == [
+        f"✖ No trial calls a tool  at {clock}  → set the tool-call parser"
+    ], "the age would stand still at its end"
 
 
 @pytest.mark.parametrize(

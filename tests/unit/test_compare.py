@@ -53,6 +53,44 @@ def test_runs_that_are_alike_are_said_to_be(tmp_path: Path, capsys: pytest.Captu
     assert "the configurations are the same" in out and "the same (12 steps)" in out
 
 
+@pytest.mark.parametrize(
+    ("sets", "used", "idle"),
+    [
+        (("vllm.gen_tp=2",), (), ("vllm.gen_tp",)),
+        (("vllm.gen_tp=2", "run.seed=3"), ("run.seed",), ("vllm.gen_tp",)),
+        (("vllm.gen_tp=2", "vllm.dtype=half"), (), ("vllm.gen_tp", "vllm.dtype")),
+        (("run.seed=3",), ("run.seed",), ()),
+    ],
+)
+def test_keys_that_nothing_uses_are_folded(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sets: tuple[str, ...],
+    used: tuple[str, ...],
+    idle: tuple[str, ...],
+) -> None:
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other", sets=sets)
+    _, out, _ = compared(capsys, one, other)
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(("  run.", "  vllm."))] == [*used]
+    line = next((line for line in out.splitlines() if "that none of these runs uses" in line), "")
+    assert set(line.partition(": ")[2].split(", ")) - {""} == set(idle)
+    assert ("the same in every key that one of these runs uses" in out) == (not used)
+    _, out, _ = compared(capsys, one, other, "--json")
+    assert {found["key"]: found["inert"] for found in json.loads(out)["config"]} == {
+        **dict.fromkeys(used, False),
+        **dict.fromkeys(idle, True),
+    }
+
+
+def test_what_is_not_known_is_a_dash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [a_run(tmp_path, "a"), a_run(tmp_path, "b", sets=("run.seed=3",)), a_run(tmp_path, "c", [])]
+    (runs[2] / "config.yaml").unlink()
+    _, out, _ = compared(capsys, *runs)
+    assert any(line.split() == ["run.seed", "0", "3", "-"] for line in out.splitlines())
+    assert any(line.startswith("model ") and line.split()[-1] == "-" for line in out.splitlines())
+    assert "?" not in out
+
+
 def test_what_cannot_be_read_is_named_and_no_good_news_is_made_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

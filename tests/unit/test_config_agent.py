@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from kit import config_problems
 from kit.plans import plan_of, service
 
-from liverl.config import ConfigError, load_config, resolved
+from liverl.config import load_config, resolved
 from liverl.plan.spec import Dependency, FileSpec
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.base import AgentSettings
@@ -22,11 +23,7 @@ PROGRAM = "agent.command=[agent]"
 
 def told(*sets: str, profile: str = VERL) -> list[list[str]]:
     """The lines of every problem, none if there is none."""
-    try:
-        load_config(profile=profile, sets=sets, env={})
-    except ConfigError as error:
-        return [problem.lines() for problem in error.problems]
-    return []
+    return config_problems.told(profile, sets)
 
 
 def refused(key: str, words: str, found: str, allowed: str, hint: str = "") -> list[str]:

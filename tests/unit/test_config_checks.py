@@ -6,8 +6,9 @@ import itertools
 from pathlib import Path
 
 import pytest
+from kit import config_problems
 
-from liverl.config import ConfigError, load_config
+from liverl.config import load_config
 from liverl.config.carrier import agent_loop, carrier
 from liverl.engines.vllm.tool_parsers import TOOL_PARSERS as VLLM_PARSERS
 
@@ -17,11 +18,7 @@ COMMAND = ("trainer.kind=command", "trainer.command=[bash, train.sh]")
 
 def told(profile: str, *sets: str, file: Path | None = None) -> list[list[str]]:
     """The lines of every problem, none if there is none."""
-    try:
-        load_config(file, profile=profile, sets=sets, env={})
-    except ConfigError as error:
-        return [problem.lines() for problem in error.problems]
-    return []
+    return config_problems.told(profile, sets, file)
 
 
 def keys(profile: str, *sets: str) -> set[str]:
@@ -683,3 +680,31 @@ def test_hosts_that_agents_may_be_told(host: str) -> None:
 @pytest.mark.parametrize("host", ["http://h", "h:80", "0.0.0.0", "::", "a b", "h/", "-h", "[fd00::5]"])
 def test_hosts_that_agents_cannot_reach(host: str) -> None:
     assert keys(EMBEDDED, f"proxy.advertise='{host}'") == {"proxy.advertise"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "sets", "place", "beside", "patch"),
+    [
+        ("cpu-verl", ("training.train_batch_size=3",), "profile cpu-verl:", "training.train_batch_size",
+         {"training.train_prompt_mini_batch_size": "3"}),
+        ("cpu-verl", ("vllm.gen_tp=3",), "--set:", "", {"vllm.gen_tp": "1"}),
+        (EMBEDDED, ("training.train_batch_size=3",), "--set:", "training.train_batch_size",
+         {"training.train_prompt_mini_batch_size": "1"}),
+        (MANAGED, ("run.replicas=3",), "--set:", "", {"run.replicas": "2"}),
+        (VERL, ("vllm.max_model_length=107999",), "--set:", "", {"vllm.max_model_length": "108000"}),
+        (EMBEDDED, ("trainer.kind=verl",), "--set:", "", {}),
+        (EMBEDDED, ("training.total_steps=null",), "--set:", "", {}),
+    ],
+)  # fmt: skip
+def test_a_number_that_mends_it_is_named_and_each_value_is_blamed_where_it_stands(
+    profile: str, sets: tuple[str, ...], place: str, beside: str, patch: dict[str, str]
+) -> None:
+    errors = config_problems.problems(profile, sets)
+    assert errors is not None
+    (problem,) = errors.problems
+    lines = problem.lines()
+    assert lines[0].startswith(place) and problem.patch == patch
+    fixes = [line.split(maxsplit=1)[1] for line in lines if line.startswith("    fix: ")]
+    assert fixes == ([" ".join(f"--set {key}={value}" for key, value in patch.items())] if patch else [])
+    assert (f"    you set: {beside} (--set)" in lines) == bool(beside)
+    assert len(config_problems.told(profile, sets)) == 1, "its fix was tried"

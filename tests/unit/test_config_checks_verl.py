@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import config_problems
 
 from liverl.config import ConfigError, RunConfig, load_config, sizing
 from liverl.config.checks.verl import holds_secret
@@ -25,11 +26,7 @@ def overrides(**values: Any) -> str:
 
 def told(*sets: str, profile: str = VERL) -> list[list[str]]:
     """The lines of every problem, none if there is none."""
-    try:
-        load_config(profile=profile, sets=sets, env={})
-    except ConfigError as error:
-        return [problem.lines() for problem in error.problems]
-    return []
+    return config_problems.told(profile, sets)
 
 
 def keys(*sets: str, profile: str = VERL) -> list[str]:

@@ -440,14 +440,25 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 4 and json.loads(out)["cause"] is None
 
 
-def test_the_name_of_a_run_is_no_path_and_doctor_says_where_it_is(
+def test_the_name_of_a_run_is_as_good_as_its_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     run_dir = make_run(tmp_path / "liverl/runs/mine/first", Result("failed", 1, None, 3, 1.0, 2.0))
-    code, _, err = doctor(capsys, "first")
-    assert (code, err) == (4, f"first is no path here, but the run mine/first: liverl-tui doctor {run_dir}\n")
-    assert doctor(capsys, "other")[2] == ""
+    by_path = doctor(capsys, run_dir)
+    for name in ("first", "mine/first", "fir"):
+        assert doctor(capsys, name) == (*by_path[:2], f"the run mine/first, in {run_dir}:\n")
+    assert (
+        json.loads(doctor(capsys, "first", "--json")[1]).keys()
+        == json.loads(doctor(capsys, run_dir, "--json")[1]).keys()
+    )
+    for close in ("frist", "mine/frist"):
+        code, _, err = doctor(capsys, close)
+        assert code == 4 and err.endswith(f"no run {close}: did you mean mine/first?\n")
+    assert doctor(capsys, "/no/such/log")[2] == ""
+    (tmp_path / "first").write_text("all is well\n")
+    monkeypatch.chdir(tmp_path)
+    assert doctor(capsys, "first")[2] == "", "a file of that name is meant"
 
 
 def test_a_fault_of_its_own_is_no_diagnosis(

@@ -96,7 +96,7 @@ def test_wrong_command_lines_are_refused() -> None:
             "J",
         ),  # it works in one trajectory only: an alert is read anywhere
         # a preflight message
-        (HOST, "set ray.address to use it", "use it with ray.adress", "ray.adress"),
+        (HOST, "set ray.address to use that", "use it with ray.adress", "ray.adress"),
         ("backend/liverl/preflight/gpus.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
         # README.md
         ("README.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),

@@ -17,7 +17,7 @@ from liverl.config import load_config
 from liverl.observe.gpu import sampler
 from liverl.plan.verl_overrides import overrides
 from liverl.preflight import liverl_habits
-from liverl.preflight.verl import nearest_divisible
+from liverl.preflight.batches import nearest_divisible
 from liverl_tui.cli import main as cli
 
 OF_VERL = ("verl", "in_process")

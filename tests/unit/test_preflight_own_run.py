@@ -12,7 +12,8 @@ import pytest
 
 from liverl.config import load_config
 from liverl.config.schema import RunConfig
-from liverl.preflight import agents, data_rows
+from liverl.model import Check
+from liverl.preflight import agents, batches, data_rows, micro_batches
 from liverl.preflight.data_rows import Answer, File, Scored
 
 PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
@@ -183,6 +184,35 @@ def test_fewer_rows_than_a_batch_are_refused() -> None:
     answer = Answer(files={"data.val_index": file(count=4)}, scored=SCORED)
     (check,) = data_rows.checks(config(*sets), answer, {"data.val_index": "/d/v.parquet"})
     assert check.status == "ok", "a validation takes what there is"
+
+
+@pytest.mark.parametrize("profile", ["cpu-verl", "liverl-gen1", "h200-smoke"])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 7, 13])
+def test_the_smaller_batch_that_is_named_fits_rows_and_gpus(profile: str, rows: int) -> None:
+    def batch_checks(config: RunConfig) -> list[Check]:
+        answer = Answer(files={"data.train_index": file(count=rows)}, scored=SCORED)
+        read = data_rows.checks(config, answer, {"data.train_index": "/d/t.parquet"})
+        return [*read, batches.batches(config), *micro_batches.checks(config)]
+
+    before = load_config(profile=profile, env={}).config
+    if before.training.train_batch_size <= rows:
+        assert not [check for check in batch_checks(before) if "trains whole batches only" in check.text]
+        return
+    (short,) = [check for check in batch_checks(before) if "trains whole batches only" in check.text]
+    other = {check.name for check in batch_checks(before) if check.status == "fail"} - {short.name}
+    if not short.patch:
+        assert "add rows: no batch of at most" in short.fix
+        return
+    sets = [f"{key}={value}" for key, value in short.patch.items()]
+    assert all(f"--set {one}" in short.fix for one in sets)
+    after = batch_checks(load_config(profile=profile, sets=sets, env={}).config)
+    assert {check.name for check in after if check.status == "fail"} <= other
+    assert int(short.patch["training.train_batch_size"]) <= rows
+
+
+def test_every_profile_for_cpus_has_a_batch_for_two_rows() -> None:
+    """Otherwise the test above could pass without a patch."""
+    assert batches.largest(load_config(profile="cpu-verl", env={}).config, 2)
 
 
 def test_prompts_that_are_too_long_are_refused_with_their_row() -> None:

@@ -284,6 +284,7 @@ def fixed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_without_consent_a_fix_is_only_shown(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree(wrong.parent)
     code, out = fixed(capsys, "--config", str(wrong))
+    assert "not fixed: model: nothing was written" in out and "\nfixed:" not in out
     assert code == 3 and tree(wrong.parent) == before
     number = wrong.read_text().splitlines().index("  gen_tp: 2") + 1
     assert f"  - {number:>4}   gen_tp: 2\n  + {number:>4}   gen_tp: 1\n" in out
@@ -297,7 +298,11 @@ def test_with_consent_the_file_is_changed_and_checked_again(
     code, out = fixed(capsys, "--yes", "--config", str(wrong))
     assert code == 0 and f"wrote {wrong}" in out
     assert wrong.read_text() == before.replace("gen_tp: 2", "gen_tp: 1"), "comments and order stay"
-    assert out.count("STATUS") == 2 and out.splitlines()[-1].count("failed") == 0
+    assert out.count("STATUS") == 2 and "0 failed" not in out
+    assert [line for line in out.splitlines() if line.startswith("fixed:")] == [
+        "fixed:     model (vllm.gen_tp: 1)"
+    ]
+    assert "not fixed: model" not in out
 
 
 def test_a_fix_for_scripts(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +342,41 @@ def test_what_is_set_above_the_file_is_told_beside_the_rest(
         port = ("--set", f"infrastructure.litellm_port={held.getsockname()[1]}")
         code, out = fixed(capsys, "--yes", "--config", str(wrong), *port)
     assert code == 3 and "set above it: infrastructure.litellm_port (--set)" in out
+    port_line = next(line for line in out.splitlines() if line.startswith("not fixed: port"))
+    assert port_line.endswith("infrastructure.litellm_port is set by --set, above the file")
+    assert "fixed:     model.model_path" in out or "fixed:     model" in out
     assert "Toy-1B" in wrong.read_text(), "what the file decides was written"
+
+
+@pytest.mark.parametrize(
+    ("lines", "sets", "agreed", "told", "code"),
+    [
+        ("  train_batch_size: 3\n", (), True, "+    2   train_batch_size: 3", None),
+        ("  train_batch_size: 3\n", (), False, "nothing was written; to write it", 2),
+        ("  train_batch_size: 3\n", ("training.train_prompt_mini_batch_size=2",), True,
+         "a file cannot change what is set above it: training.train_prompt_mini_batch_size (--set)", 2),
+        ("  train_batch_size: 3\n", ("run.name=a b",), True, "no value is known that corrects run.name", 2),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_does_not_load_is_fixed_by_numbers_that_were_tried(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: str,
+    sets: tuple[str, ...],
+    agreed: bool,
+    told: str,
+    code: int | None,
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"training:\n{lines}")
+    words = [*(("--yes",) if agreed else ()), "--config", str(file), *(w for s in sets for w in ("--set", s))]
+    ended = cli.run(["check", "--fix", *words])
+    out = capsys.readouterr().out
+    assert "must divide training.train_batch_size (3)" in out
+    if code is None:
+        assert "wrote" in out and "train_prompt_mini_batch_size: 1" in file.read_text() and ended != 2
+    else:
+        assert ended == code and told in out and file.read_text() == f"training:\n{lines}"
 
 
 def test_a_check_is_made_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

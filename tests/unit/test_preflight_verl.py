@@ -18,7 +18,7 @@ from liverl.config import RunConfig, load_config, resolved
 from liverl.model import Check
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
-from liverl.preflight import gpus, model, ray, run_checks, verl
+from liverl.preflight import batches, gpus, model, ray, run_checks, verl
 from liverl.preflight.host import open_files, unguarded_ports
 from liverl.preflight.modeldir import Heads, read_heads
 from liverl.preflight.ports import port_checks
@@ -130,9 +130,9 @@ def test_tool_parsers(sets: tuple[str, ...], status: str) -> None:
 
 
 def test_batches() -> None:
-    assert verl.batches(config_of()).status == "ok"
+    assert batches.batches(config_of()).status == "ok"
     sets = ("training.n_resp_per_prompt=1", "training.train_prompt_mini_batch_size=1")
-    assert verl.batches(config_of(*sets, "training.sp_size=1")).status == "fail"
+    assert batches.batches(config_of(*sets, "training.sp_size=1")).status == "fail"
 
 
 def environment(*sets: str) -> Check:
@@ -322,7 +322,7 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     plan = Plan("p/n", str(tmp_path), "verl", (), (spec,), None, 1)
     (check,) = port_checks(plan)
     assert check.status == "fail"
-    assert "set ray.address to use it" in check.text
+    assert "set ray.address to use that" in check.fix
 
 
 REPLICAS, TORCH, RAY = "vLLM replicas require no token", "torch's processes", "Ray's own token"

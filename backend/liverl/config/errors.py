@@ -35,6 +35,8 @@ class Problem(Struct, frozen=True):
     found: str = ""
     allowed: str = ""
     hint: str = ""
+    patch: dict[str, str] = {}  # configuration key -> a value that was tried and mends it
+    beside: dict[str, str] = {}  # key that the user set, with which this value does not go -> where
 
     def lines(self) -> list[str]:
         """The problem as lines for the user: place, key and message first, then indented details. All are printable."""
@@ -45,6 +47,13 @@ class Problem(Struct, frozen=True):
             texts.append(f"    allowed: {self.allowed}")
         if self.hint:
             texts.append(f"    {self.hint}")
+        if self.beside:
+            told = ", ".join(f"{key} ({where})" for key, where in self.beside.items())
+            texts.append(f"    you set: {told}")
+        if self.patch:
+            texts.append(
+                f"    fix:     {' '.join(f'--set {key}={value}' for key, value in self.patch.items())}"
+            )
         return [visible(line) for line in texts]
 
     @property

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from liverl.config import ConfigError, load_config
 from liverl.config.changes import HIDDEN, flat, is_secret, names_the_run
+from liverl.config.consumers import why_inert
+from liverl.config.schema import RunConfig, schema_key
 from liverl.control.history import read_events
 from liverl.control.messages import ControlError
 from liverl.model import SCHEMA, Snapshot, UnixTime
@@ -22,6 +24,7 @@ from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir
 
 MOST = 6  # runs of one comparison: more have no room side by side
+CONFIGURATION = "its configuration"  # what is unknown of a run begins so
 _ENDS = 3  # steps at each end over which a mean reward is taken, as everywhere
 
 
@@ -51,10 +54,12 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A key of the configuration whose values differ. ``values``: of each run; null where it is not known."""
+    """A key of the configuration whose values differ. ``values``: of each run; null where it is not known; ``inert``:
+    nothing in any of the runs uses the key."""
 
     key: str
     values: tuple[Any, ...]
+    inert: bool = False
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -75,6 +80,13 @@ class Comparison(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
+class _Config(NamedTuple):
+    """A configuration: each key with its value, and as it was loaded."""
+
+    values: dict[str, Any]
+    config: RunConfig
+
+
 def compare(runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: None) -> Comparison:
     """Compare runs, live and ended. What cannot be read of one is named in its ``unknown``."""
     read = []
@@ -88,7 +100,7 @@ def compare(runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: 
     )
 
 
-def _read(run: RunDir) -> tuple[Compared, dict[str, Any] | None, dict[str, Series]]:
+def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
     unknown: list[str] = []
     now = _snapshot(run, unknown)
     config = _config(run, unknown)
@@ -110,7 +122,7 @@ def _read(run: RunDir) -> tuple[Compared, dict[str, Any] | None, dict[str, Serie
         str(run.path),
         now.state if now is not None else result.state if result is not None else "unknown",
         max(len(run.attempts()), 1),
-        str((config or {}).get("model.model_path") or ""),
+        str(config.values.get("model.model_path") or "") if config is not None else "",
         began,
         ended - began if ended is not None and began is not None else None,
         result.steps if result is not None else now.step if now is not None else None,
@@ -144,14 +156,15 @@ def _snapshot(run: RunDir, unknown: list[str]) -> Snapshot | None:
         return None
 
 
-def _config(run: RunDir, unknown: list[str]) -> dict[str, Any] | None:
+def _config(run: RunDir, unknown: list[str]) -> _Config | None:
     if not run.config.exists():
-        unknown.append("its configuration: there is none in its directory")
+        unknown.append(f"{CONFIGURATION}: there is none in its directory")
         return None
     try:
-        return flat(load_config(run.config, env={}, read_secrets=False).config)
+        config = load_config(run.config, env={}, read_secrets=False).config
+        return _Config(flat(config), config)
     except (ConfigError, OSError) as error:
-        unknown.append(f"its configuration: {' '.join(str(error).split())}")
+        unknown.append(f"{CONFIGURATION}: {' '.join(str(error).split())}")
         return None
 
 
@@ -165,17 +178,26 @@ def _series(run: RunDir, unknown: list[str]) -> dict[str, Series]:
     return found.series
 
 
-def _differences(configs: Sequence[dict[str, Any] | None]) -> Iterator[Difference]:
+def _inert(config: RunConfig, key: str) -> bool:
+    """Whether nothing in the run uses a key of its configuration."""
+    try:
+        return why_inert(config, schema_key(key)) is not None
+    except KeyError:
+        return False  # of a part that the user names
+
+
+def _differences(configs: Sequence[_Config | None]) -> Iterator[Difference]:
     known = [config for config in configs if config is not None]
     if len(known) < 2:
         return
-    for key in dict.fromkeys(key for config in known for key in config):
+    for key in dict.fromkeys(key for config in known for key in config.values):
         if names_the_run(key):
             continue
-        values = [config.get(key) for config in known]
+        values = [config.values.get(key) for config in known]
         if any(value != values[0] for value in values):
-            shown = tuple(None if config is None else config.get(key) for config in configs)
-            yield Difference(key, (HIDDEN,) * len(configs) if is_secret(key) else shown)
+            shown = tuple(None if config is None else config.values.get(key) for config in configs)
+            inert = all(_inert(config.config, key) for config in known)
+            yield Difference(key, (HIDDEN,) * len(configs) if is_secret(key) else shown, inert)
 
 
 def _curves(runs: Sequence[dict[str, Series]]) -> Iterator[Curve]:

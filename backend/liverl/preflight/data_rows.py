@@ -24,8 +24,10 @@ from liverl.config.sizing import bare_key, model_path
 from liverl.config.trainer_mode import fully_async, rollout_prompts, step_prompts
 from liverl.model import Check
 from liverl.preflight import rows_program
+from liverl.preflight.batches import largest
 from liverl.preflight.interpreter import ask_python, module_path
 from liverl.preflight.rows_program import AS_TEXT, NO_MESSAGES, NO_TEXT
+from liverl.rundir.commands import set_options
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import plural
 from liverl.util.regular_file import read_text
@@ -142,12 +144,13 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
     """One check per file. ``names``: of the files, by configuration key. Pure."""
     for key, name in names.items():
         file = answer.files[key]
-        fault = _fault(config, file, answer.scored) or (_too_few(config, file) if key == _TRAIN else "")
-        yield (
-            Check(key, "fail", f"{name}: {fault}")
-            if fault
-            else Check(key, "ok", f"{name}: {_kinds(config, file)}{_unchecked(config, file, answer)}")
-        )
+        fault = _fault(config, file, answer.scored)
+        if fault:
+            yield Check(key, "fail", f"{name}: {fault}")
+        elif key == _TRAIN and (few := _too_few(config, name, file)) is not None:
+            yield few
+        else:
+            yield Check(key, "ok", f"{name}: {_kinds(config, file)}{_unchecked(config, file, answer)}")
 
 
 def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
@@ -251,29 +254,40 @@ def _too_long(config: RunConfig, file: File, number: int, row: Mapping[str, Any]
     )
 
 
-def _too_few(config: RunConfig, file: File) -> str:
+def _too_few(config: RunConfig, name: str, file: File) -> Check | None:
+    """The check of a file with fewer rows than the training takes; None if there are enough."""
     if fully_async(config):  # it goes through the rows until it has its prompts, or the epochs are over
-        return _too_few_prompts(config, file)
+        return _too_few_prompts(config, name, file)
     batch = config.training.train_batch_size
     if file.count >= batch:
-        return ""
+        return None
+    patch = largest(config, file.count)
     rows = f"{file.count} {plural(file.count, 'row')}"
-    return f"has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
+    text = f"{name}: has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
+    fix = (
+        f"add rows, or train on smaller batches: {set_options(patch)}"
+        if patch
+        else f"add rows: no batch of at most {file.count} fits the GPUs"
+    )
+    return Check(_TRAIN, "fail", text, fix=fix, patch=patch, guess=bool(patch))
 
 
-def _too_few_prompts(config: RunConfig, file: File) -> str:
+def _too_few_prompts(config: RunConfig, name: str, file: File) -> Check | None:
     prompts, epochs, each = rollout_prompts(config), config.training.total_epochs, step_prompts(config)
     most = file.count * epochs
-    if most >= (prompts or each):
-        return ""
+    needed = prompts or each
+    if most >= needed:
+        return None
     rows = f"has {file.count} {plural(file.count, 'row')}, which training.total_epochs {epochs} makes {most} prompts"
-    if prompts is None:
-        return f"{rows}; one version of the parameters takes {each}"
-    return (
-        f"{rows} of the {prompts} that are to be sampled: verl would end after {most // each} of {prompts // each} "
-        f"{plural(prompts // each, 'version')}. "
-        f"Set training.total_epochs to at least {-(-prompts // max(1, file.count))}"
+    text = (
+        f"{name}: {rows}; one version of the parameters takes {each}"
+        if prompts is None
+        else f"{name}: {rows} of the {prompts} that are to be sampled: verl would end after {most // each} of "
+        f"{prompts // each} {plural(prompts // each, 'version')}"
     )
+    patch = {"training.total_epochs": str(-(-needed // max(1, file.count)))}
+    fix = f"add rows, or go through them more often: {set_options(patch)}"
+    return Check(_TRAIN, "fail", text, fix=fix, patch=patch, guess=True)
 
 
 def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mapping[str, Any]) -> str:

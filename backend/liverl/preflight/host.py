@@ -10,7 +10,9 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.notify.target import problem
 from liverl.plan.spec import Plan
+from liverl.preflight.batches import largest
 from liverl.procs.open_files import service_limit
+from liverl.rundir.commands import set_options
 from liverl.serving.replica_bounds import Machine, machine, most_replicas, too_many
 from liverl.util.http_limits import descriptors_for
 from liverl.util.plural import quantity
@@ -49,7 +51,7 @@ def replicas(plan: Plan, host: Machine | None = None) -> list[Check]:
     return [Check("replicas", "fail", text, patch=fits, guess=True)]
 
 
-def trials(plan: Plan, host: Machine | None = None) -> list[Check]:
+def trials(plan: Plan, host: Machine | None = None, config: RunConfig | None = None) -> list[Check]:
     """Whether the trials of one step, which the trainer keeps until its end, fit into the memory."""
     number = plan.trials_per_step
     if number is None:
@@ -62,7 +64,13 @@ def trials(plan: Plan, host: Machine | None = None) -> list[Check]:
         f"training.train_batch_size x n_resp_per_prompt is {number:,} trials in a step; they would take at least "
         f"{number * TRIAL_BYTES / 1e9:,.0f} GB, and this machine has {total / 1e9:.0f} GB of memory: at most {most:,}"
     )
-    return [Check("trials of a step", "fail", text)]
+    patch = {} if config is None else largest(config, most // config.training.n_resp_per_prompt)
+    fix = (
+        f"take smaller batches: {set_options(patch)}"
+        if patch
+        else "take smaller batches, or a machine with more memory"
+    )
+    return [Check("trials of a step", "fail", text, fix=fix, patch=patch, guess=bool(patch))]
 
 
 def notifications(plan: Plan) -> list[Check]:

@@ -52,8 +52,15 @@ def of_files(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Iterator[
         if not fits:
             fix += f", and training.max_prompt_length + training.max_response_length ({wanted:,}) to no more"
         text = f"{key} is {asked:,}, but the model has a context of {limit:,} tokens: vLLM refuses it"
-        patch = {key: str(limit)} if fits else {}
-        yield Check(CONTEXT, "fail", text, "model-context", fix=fix, patch=patch)
+        patch = {key: str(limit)}
+        room = limit - config.training.max_prompt_length
+        if not fits and room > 0:
+            patch["training.max_response_length"] = str(room)
+        elif not fits:
+            patch = {}
+        yield Check(
+            CONTEXT, "fail", text, "model-context", fix=fix, patch=patch, guess=not fits and bool(patch)
+        )
     else:
         yield Check(CONTEXT, "ok", f"{key} {asked:,} of {limit:,} tokens", "model-context")
 

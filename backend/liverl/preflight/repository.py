@@ -10,17 +10,23 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
+from liverl.plan.verl_overrides import GAE
 from liverl.preflight.interpreter import ask_python
 from liverl.preflight.launch_script import SHELLS
 from liverl.preflight.liverl_repo import TRAIN, mapping, tree_of
+from liverl.preflight.model import folder_of, named, will_be_made
+from liverl.preflight.modelshape import of_shape, parameters, read_shape, tensors
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.procs import procfs
 from liverl.util.git_head import git_head
 
 PINS, MODULES, ROOM, RESIDUE, JOB = "pins", "script modules", "room for checkpoints", "residue", "job running"
-# dryrun.sh: less than 50 GiB on the volume of the checkpoints is a warning.
+# dryrun.sh: less than 50 GiB on the volume of the checkpoints is a warning. Only where the model cannot be read.
 ROOM_GIB = 50
+# Bytes of a parameter in a checkpoint of verl's (save_contents: model, optimizer, extra): the weights and AdamW's two
+# moments, in float32.
+_CHECKPOINT = 4 + 8
 # Modules that LiveRL's scripts import, which must come from the repository and not from somewhere else.
 _MODULES = ("harbor", "verl", "verl_patch", "harbor_patch")
 _FIND = (
@@ -107,8 +113,9 @@ def modules(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check(MODULES, "ok", f"{python} takes {', '.join(found)} from {repos}")
 
 
-def room(plan: Plan, config: RunConfig) -> Check:
-    """How much room there is for checkpoints: those of a script stand below its folder."""
+def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Check:
+    """How much room there is for checkpoints: those of a script stand below its folder. What they take is estimated
+    from the model's files; where these cannot be read, that is said."""
     if plan.script is not None:
         if elsewhere(config):
             return Check(ROOM, "skipped", "the command runs on another host")
@@ -119,13 +126,54 @@ def room(plan: Plan, config: RunConfig) -> Check:
     if there is None:
         return Check(ROOM, "skipped", f"{folder} does not exist")
     status = os.statvfs(there)
-    free = status.f_bavail * status.f_frsize / 2**30
-    if free < ROOM_GIB:
-        text = f"{there} has {free:.0f} GiB free; a checkpoint of a 30B model takes more than {ROOM_GIB} GiB"
-        return Check(
-            ROOM, "warn", text, fix="free some, or put the run on another disk (run.run_root, trainer.cwd)"
-        )
-    return Check(ROOM, "ok", f"{there} has {free:.0f} GiB free")
+    free = status.f_bavail * status.f_frsize
+    has, key = f"{there} has {_size(free)} free", "run.run_root" if plan.script is None else "trainer.cwd"
+    fix = f"free some, or put the run on another disk ({key})"
+    count, unknown = _parameters(plan, config, env)
+    if unknown:
+        text = f"{has}; how much a checkpoint takes is not known: {unknown}"
+        if free < ROOM_GIB << 30 and not will_be_made(config):
+            return Check(ROOM, "warn", f"{text}; that of a 30B model takes more than {ROOM_GIB} GiB", fix=fix)
+        return Check(ROOM, "skipped" if will_be_made(config) else "ok", text)
+    one = count * _CHECKPOINT * (2 if config.algorithm.adv_estimator == GAE else 1)
+    most = _checkpoints(config)
+    need = one * most
+    named_count = f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count:,}"
+    text = f"{has}; a checkpoint of {named_count} parameters takes about {_size(one)}"
+    if free < need:
+        words = f"{text}, and there will be {most}: {_size(need)}"
+        return Check(ROOM, "warn", words, fix=f"{fix}, or keep fewer (training.keep_checkpoints)")
+    return Check(ROOM, "ok", text)
+
+
+def _checkpoints(config: RunConfig) -> int:
+    """How many checkpoints there are at once, at most. The next one is written before the oldest is removed."""
+    training = config.training
+    if training.keep_checkpoints is not None:
+        return training.keep_checkpoints + 1
+    steps, every = training.total_steps, training.save_freq
+    return max(1, -(-steps // every)) if steps is not None and every > 0 else 2
+
+
+def _size(count: int) -> str:
+    """Bytes for people: ``46 GiB``, ``12 MiB``."""
+    return f"{count / 2**30:.0f} GiB" if count >= 10 << 30 else f"{count / 2**20:,.0f} MiB"
+
+
+def _parameters(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> tuple[int, str]:
+    """How many parameters the model has; else 0, and why that is not known."""
+    if plan.script is not None:
+        return 0, "only the launch script knows the model"
+    if will_be_made(config):
+        return 0, "the model is made at the start of the run; it is a tiny one"
+    try:
+        folder = folder_of(plan, config, env)
+        if folder is None:
+            return 0, f"{named(config).name} is not on this host"
+        shape = read_shape(folder / "config.json")
+        return parameters(tensors(folder) or of_shape(shape), shape), ""
+    except (OSError, ValueError) as error:
+        return 0, f"{named(config).name}: {getattr(error, 'strerror', None) or error}"
 
 
 def residue(plan: Plan, tmp: Path = Path("/tmp")) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -17,10 +16,10 @@ from liverl.config import sizing
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.verl import OUR_LOOPS
-from liverl.config.trainer_mode import fully_async, generates_apart, step_prompts
+from liverl.config.trainer_mode import generates_apart
 from liverl.engines.tool_formats import VERL_FORMATS as FORMATS
 from liverl.environments import BuildError, resolve
-from liverl.model import Check, Evidence
+from liverl.model import Check
 from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
 from liverl.preflight import agents, data_rows, harbor
@@ -277,58 +276,3 @@ def tool_parser(config: RunConfig) -> Check:
     if config.verl.device == "cpu" or in_verl:
         return Check("tool parser", "fail", words)
     return Check("tool parser", "ok", f"{parser}: vLLM parses the tool calls ({words})")
-
-
-BATCHES = (
-    "the three sizes: train_batch_size prompts, times n_resp_per_prompt, are the trials of a step; "
-    "train_prompt_mini_batch_size prompts, times n_resp_per_prompt, are one optimizer update; a micro batch is what "
-    "one GPU computes at once (packed up to a number of tokens with use_dynamic_bsz, else one trial)"
-)
-
-
-def nearest_divisible(number: int, by: int) -> tuple[int, ...]:
-    """The multiples of ``by`` next to ``number``: below, if there is one, and above."""
-    below = number // by * by
-    return (below, below + by) if below else (by,)
-
-
-def batches(config: RunConfig) -> Check:
-    """The divisibility of the batch sizes, which verl asserts only after its start (``verl/utils/config.py``
-    ``validate_config``, ``workers/config/actor.py``)."""
-    training = config.training
-    streamed = fully_async(config)  # mini batches are taken from a queue, and there is no batch
-    trials = step_prompts(config) * training.n_resp_per_prompt
-    mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt
-    ranks = max(1, sizing.trainer_gpus(config) // training.sp_size)
-    if not streamed and training.train_prompt_mini_batch_size > training.train_batch_size:
-        key = "training.train_prompt_mini_batch_size"
-        return Check(
-            "batches",
-            "fail",
-            f"{key} is larger than training.train_batch_size",
-            evidence=(Evidence(BATCHES),),
-            fix=f"set {key} to {training.train_batch_size} or one of its divisors",
-            patch={key: str(training.train_batch_size)},
-            guess=True,
-        )
-    if mini % ranks:
-        # Prompts that make whole trials for each rank.
-        step = ranks // math.gcd(ranks, training.n_resp_per_prompt)
-        fitting = [
-            n for n in nearest_divisible(training.train_prompt_mini_batch_size, step)
-            if streamed or training.train_batch_size % n == 0
-        ]  # fmt: skip
-        responses = nearest_divisible(training.n_resp_per_prompt, ranks)
-        key = "training.train_prompt_mini_batch_size"
-        ways = [f"{key} to {' or '.join(map(str, fitting))}"] if fitting else []
-        ways += [f"training.n_resp_per_prompt to {' or '.join(map(str, responses))}"]
-        return Check(
-            "batches",
-            "fail",
-            f"{mini} trials per mini batch are not divisible by {ranks} trainer ranks (GPUs / training.sp_size)",
-            evidence=(Evidence(BATCHES),),
-            fix=f"set {', or '.join(ways)}",
-            patch={key: str(fitting[-1])} if fitting else {"training.n_resp_per_prompt": str(responses[-1])},
-            guess=True,
-        )
-    return Check("batches", "ok", f"{trials} trials per step, {mini} per update, over {ranks} trainer ranks")

@@ -10,7 +10,7 @@ from liverl.diagnose.titles import point
 from liverl.model import Snapshot, Symptom
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.next_attempt import set_options
-from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
+from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, happened, one_line
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.fitting import Form, Part, pack
 
@@ -46,18 +46,25 @@ def remedies(symptom: Symptom, resume: str | None = None) -> tuple[str, ...]:
 
 
 def alert_row(
-    symptom: Symptom, width: int, now: float, resume: str | None = None, told: str | None = None
+    symptom: Symptom,
+    width: int,
+    now: float,
+    resume: str | None = None,
+    told: str | None = None,
+    *,
+    over: bool = False,
 ) -> Row:
     """One alert: its title, when it began, and its fix. Where these do not fit, the fix gets shorter, then the title
     loses its explanation; what to type or press stays, while a fix of words only is left out before the title is cut.
-    ``now``: Unix time; ``resume``: see ``remedies``; ``told``: a command that stands above it already."""
+    ``now``: Unix time; ``resume``: see ``remedies``; ``told``: a command that stands above it already; ``over``:
+    the run has ended."""
     glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
     title = one_line(symptom.title)
     short = point(title)
     forms = dict.fromkeys(f"{glyph} {text}" for text in (title, short, fit(short, _SHORTEST).rstrip()))
     parts = [Part(1, tuple(((form, style),) for form in forms))]
     if symptom.since is not None:
-        parts.append(Part(3, (((f"{age(now - symptom.since)} ago", "dim"),), ())))
+        parts.append(Part(3, (((happened(symptom.since, now, over=over), "dim"),), ())))
     fixes = dict.fromkeys(one_line(text) for text in remedies(symptom, resume) if text and text != told)
     fix_forms: tuple[Form, ...] = tuple((("→ ", "dim"), (fix, "strong")) for fix in fixes)
     if fix_forms and not symptom.patch and symptom.action is None:

@@ -301,7 +301,10 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[R
     command = next_command(result) if result is not None else None
     if command is not None and not _on_one_row(snapshot, width):
         rows.append(Row(("→ ", "dim"), (one_line(command), "strong")))
-    rows += [alert_row(symptom, width, now, resume, command) for symptom in shown_alerts(snapshot)]
+    rows += [
+        alert_row(symptom, width, now, resume, command, over=result is not None)
+        for symptom in shown_alerts(snapshot)
+    ]
     event = next((e for e in reversed(view.events) if e.level != "debug"), None)
     if not rows and event is not None and result is None:
         rows.append(_event_row(event, now))

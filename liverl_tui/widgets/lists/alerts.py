@@ -14,7 +14,7 @@ from liverl.util.plural import quantity
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.log_names import with_own_names
-from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
+from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, happened, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.clock import Clock
@@ -59,7 +59,7 @@ def alert_rows(
     begun = symptom.since if "since" in shown else None
     since = " "
     if begun is not None and now >= begun:
-        since = f" {age(now - begun)} ago " if over else f" for {age(now - begun)} "
+        since = f" {happened(begun, now, over=True)} " if over else f" for {age(now - begun)} "
     sign = f"{SEVERITY_GLYPH[symptom.severity]} " if "severity" in shown else ""
     title = sign + (one_line(symptom.title) if "title" in shown else "")
     rows = [Row((f" {fit(title, max(8, width - len(since) - 1))}", style), (since, "dim"))]

@@ -27,6 +27,7 @@ from liverl_tui.text.words import (
     age,
     count,
     duration,
+    happened,
     number,
     one_line,
     percent,
@@ -56,6 +57,20 @@ class About:
     events: tuple[Event, ...] = ()
     note: str = ""
     log: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self.snapshot is not None and self.snapshot.result is not None
+
+    @property
+    def when_head(self) -> str:
+        """The heading of a column of times."""
+        return "at" if self.over else "ago"
+
+    def when(self, at: float) -> str:
+        """When something happened."""
+        return happened(at, self.now, over=self.over)
 
     @property
     def replica(self) -> ReplicaStatus | None:
@@ -134,9 +149,9 @@ def _state(about: About, width: int) -> Iterator[Row]:
         ready = ""
         if service.ready_at is not None and service.ready_at >= service.started_at:
             ready = f", ready after {_start_duration(service.started_at, service.ready_at)}"
-        yield from _fact("started", f"{age(now - service.started_at)} ago{ready}", width)
+        yield from _fact("started", f"{about.when(service.started_at)}{ready}", width)
     if service.exit is not None:
-        when = f", {age(now - service.exit.at)} ago" if service.exit.at is not None else ""
+        when = f", {about.when(service.exit.at)}" if service.exit.at is not None else ""
         yield from _fact(
             "last exit", service.exit.words() + when, width, "text" if service.exit.ok else "bad"
         )
@@ -393,7 +408,7 @@ def _probes(about: About, width: int) -> Iterator[Row]:
 def _outcome(probe: ProbeFacts, about: About) -> tuple[str, str, str]:
     service = about.service
     if probe.at is not None:
-        ago = f"{age(about.now - probe.at)} ago"
+        ago = about.when(probe.at)
         if probe.problem is None:
             return "●", f"passed {ago}", "ok"
         return "▲", f"{ago}: {probe.problem}", "warn"
@@ -418,7 +433,12 @@ def _starts(about: About, width: int) -> Iterator[Row]:
         yield from _fact("drained by", stages_words(detail.drain), width)
     if not detail.generations:
         return
-    yield Row((f" {'start':>6} {'attempt':>7} {'pid':>8} {'ago':>6} {'ready':>8} {'lasted':>7}  end", "head"))
+    yield Row(
+        (
+            f" {'start':>6} {'attempt':>7} {'pid':>8} {about.when_head:>8} {'ready':>8} {'lasted':>7}  end",
+            "head",
+        )
+    )
     for start in reversed(detail.generations[-_STARTS:]):
         yield from _start(start, about, width)
 
@@ -430,8 +450,8 @@ def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
     ready = _start_duration(began, start.ready_at) if start.ready_at is not None else UNKNOWN
     lasted = duration(start.ended_at - start.started_at) if start.ended_at is not None else UNKNOWN
     pid = UNKNOWN if start.pid is None else str(start.pid)
-    ago = age(about.now - start.started_at)
-    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago:>6} {ready:>8} {lasted:>7}  "
+    ago = about.when(start.started_at).removesuffix(" ago").removeprefix("at ")
+    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago:>8} {ready:>8} {lasted:>7}  "
     end, style = "", "text"
     if start.exit is not None:
         end, style = start.exit.words(), "text" if start.exit.ok else "warn"
@@ -494,7 +514,7 @@ def _environment(about: About, width: int) -> Iterator[Row]:
 
 def _events(about: About, width: int) -> Iterator[Row]:
     for event in about.events[-EVENTS:]:
-        head = f" {age(about.now - event.at):>5} ago "
+        head = f" {about.when(event.at):>9} "
         for index, line in enumerate(wrap(event.text, width - len(head) - 2)):
             row = Row((head if not index else " " * len(head), "dim"))
             row.add(f"{LEVEL_GLYPH[event.level]} " if not index else "  ", LEVEL_STYLE[event.level])

@@ -4,13 +4,14 @@ wrong value."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from liverl.config import conditions as when
 from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
 from liverl.config.checks import agent, experts, harbor, notify, verl
+from liverl.config.checks.mending import patch_of
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
@@ -29,6 +30,7 @@ from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 
 _OWN = "LIVERL_"
+_PACKAGED = ("default", "profile")
 # A name, an IPv4 address, or an IPv6 address without brackets.
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|(?=.*:.*:)[0-9A-Fa-f:.]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,13 +60,14 @@ def _batch_end(c: RunConfig) -> Iterator[Finding]:
 
 
 def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> list[Problem]:
-    """A problem for every broken rule, located at the key to change: one that the user set, else one that the profile
-    sets, else a default.
+    """A problem for every broken rule, located at the key to change, where the user or the profile set it. A default is
+    not to blame where the user, or else the profile, set another key of the rule. Where the value is not the user's,
+    the keys of the rule that the user set are named. A number that mends it is named if one was found by trying.
 
     ``bad``: the keys and sections whose value was refused; rules that read them are skipped.
     """
     problems = [] if mirrored(config, _MODES[0]) else list(_two_modes(config, settings))
-    for keys, rule in (*RULES, *verl.RULES, *experts.RULES, *agent.RULES, *harbor.RULES, *notify.RULES):
+    for keys, rule in _every_rule():
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
@@ -73,14 +76,23 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
             blamed = _setting(settings, finding.key)
             if _of_the_script(config, finding.key, blamed):
                 continue
-            for packaged in (("default", "profile"), ("default",)):
-                if blamed is None or blamed.layer in packaged:
-                    chosen = (_setting(settings, key) for key in keys)
-                    blamed = next((s for s in chosen if s is not None and s.layer not in packaged), blamed)
+            beside = _chosen(settings, keys) if blamed is not None and blamed.layer in _PACKAGED else {}
+            if blamed is None or blamed.layer == "default":
+                chosen = [s for key in keys if (s := _setting(settings, key)) is not None]
+                blamed = next((s for s in chosen if s.layer not in _PACKAGED), blamed)
+                if blamed is None or blamed.layer == "default":
+                    blamed = next((s for s in chosen if s.layer != "default"), blamed)
             assert blamed is not None, finding.key
             problems.append(
                 Problem(
-                    blamed.where, finding.key, finding.message, finding.found, finding.allowed, finding.hint
+                    blamed.where,
+                    finding.key,
+                    finding.message,
+                    finding.found,
+                    finding.allowed,
+                    finding.hint,
+                    patch_of(config, finding, faults),
+                    beside,
                 )
             )
     return problems
@@ -110,6 +122,26 @@ def with_rollout_mode(config: RunConfig, settings: dict[Path, Setting]) -> RunCo
         return config
     rollouts = "hybrid" if mode == "sync" else "standalone"
     return replace(config, verl=replace(config.verl, rollout_mode=rollouts))
+
+
+def _every_rule() -> Iterator[tuple[tuple[str, ...], Callable[[RunConfig], Iterator[Finding]]]]:
+    return iter((*RULES, *verl.RULES, *experts.RULES, *agent.RULES, *harbor.RULES, *notify.RULES))
+
+
+def faults(config: RunConfig) -> Iterator[Finding]:
+    """What every rule finds in a configuration, wherever its values come from."""
+    for _, rule in _every_rule():
+        yield from rule(config)
+
+
+def _chosen(settings: dict[Path, Setting], keys: Sequence[str]) -> dict[str, str]:
+    """Which of the keys the user set, and where."""
+    found = {key: settings.get(tuple(key.split("."))) for key in keys}
+    return {
+        key: str(setting.where)
+        for key, setting in found.items()
+        if setting is not None and setting.layer not in _PACKAGED
+    }
 
 
 def mirrored(config: RunConfig, key: str) -> bool:

@@ -11,6 +11,7 @@ from liverl.diagnose.catalogue.course import tells
 from liverl.diagnose.catalogue.metrics import flat_steps
 from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
+from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
 
@@ -38,18 +39,35 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
     reward = _only_reward(now, step)
     if reward is None:
         return
-    low = reward <= 0.0
+    seen = (one.mean_reward for one in now.trials.steps if one.mean_reward is not None)
+    level = level_of(reward, seen)
+    every = f"every trial of step {step.step} has the reward {reward:g}"
+    title, cause, fix = {
+        "none": (
+            f"no learning signal in step {step.step}",
+            f"{every}: all advantages are zero, so the policy learns nothing from this step",
+            "check the tool results and the verifier of a trial: tools that do nothing have the same effect as tasks "
+            "that are too hard",
+        ),
+        "solved": (
+            f"step {step.step} is solved: all rewards are {reward:g}",
+            f"{every}: the policy solves these tasks in every trial, so there is nothing left to learn from them",
+            f"{KEEP}, or leave out those that are always solved",
+        ),
+        "same": (
+            f"no learning signal in step {step.step}",
+            f"{every}: all advantages are zero, so the policy learns nothing from this step",
+            f"compare a good and a bad trial: the reward function gives both {reward:g}; if all are equally good, use "
+            "harder tasks",
+        ),
+    }[level]
     heads = [h for h in now.trials.newest if h.step == step.step and not h.earlier]
     yield Symptom(
         id="rewards_equal",
-        severity="warning" if low else "info",
-        title=f"no learning signal in step {step.step}",
-        cause=f"every trial of step {step.step} has the reward {reward:g}: all advantages are zero, so the policy "
-        "learns nothing from this step",
-        fix="check the tool results and the verifier of a trial: tools that do nothing have the same effect as tasks "
-        "that are too hard"
-        if low
-        else "all tasks of this step are solved and teach nothing more; stop the run, or use harder tasks",
+        severity="warning" if level == "none" else "info",
+        title=title,
+        cause=cause,
+        fix=fix,
         evidence=tuple(Evidence(f"{h.path}: reward {reward:g}", value=reward) for h in heads[:SHOWN]),
         since=max(head.updated_at for head in heads),
     )

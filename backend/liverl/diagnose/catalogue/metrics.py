@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 
 from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest
+from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, StepMetrics, Symptom
 from liverl.observe.metrics.names import LEARNED, keys_of
@@ -103,18 +104,29 @@ def reward_flat(window: Window) -> Iterator[Symptom | Resolved]:
     if not steps or (newest is not None and 2 * newest.zero_tool_calls >= newest.judged):
         return
     rewards = [reward for step in steps if (reward := _reward(step)) is not None]
-    low, first = max(rewards) <= 0.0, window.beside.recent.steps[0].step == steps[0].step
+    before = (_reward(step) for step in window.beside.recent.steps if step.step < steps[0].step)
+    level = level_of(min(rewards), (reward for reward in before if reward is not None))
+    low = max(rewards) <= 0.0
+    first = window.beside.recent.steps[0].step == steps[0].step
     value = f"{rewards[-1]:g}" if min(rewards) == max(rewards) else f"{min(rewards):g} to {max(rewards):g}"
     yield Symptom(
         id="reward_flat",
         severity="warning" if low else "info",
-        title=f"the reward is flat at {value} for {len(steps)} steps",
+        title=f"the tasks are solved: reward {value} for {len(steps)} steps"
+        if level == "solved"
+        else f"the reward is flat at {value} for {len(steps)} steps",
         cause=f"from step {steps[0].step} to step {steps[-1].step} all trials of a step had the same reward, {value}: "
-        "all advantages are zero, so the policy learns nothing"
+        + (
+            "the policy solves every task, so there is nothing left to learn from them"
+            if level == "solved"
+            else "all advantages are zero, so the policy learns nothing"
+        )
         + ("; it has been so from the first step on" if first and low else ""),
         fix="check infrastructure before hyperparameters: open a trial and look at its tool results, at the output of "
         "its verifier, and whether its sandbox can reach what the tests need; if all is right, the tasks are too hard"
         if low
+        else f"{KEEP}; if a trial is not as good as its reward says, check that the verifier can fail"
+        if level == "solved"
         else "all tasks give the same reward: use harder tasks, or check that the verifier can fail",
         evidence=tuple(
             Evidence(f"step {step.step}: reward {_reward(step):g}", value=_reward(step))

@@ -1,0 +1,38 @@
+"""An ended run shows when things happened, not how long ago: its clock stands still at its end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kit.screens import snapshot
+
+from liverl.model import DiskStatus, Result
+from liverl_tui.text.facts import disk_words
+from liverl_tui.text.words import happened
+from liverl_tui.widgets.service.text import About
+
+AT, NOW = 1_760_000_000.0, 1_760_000_090.0
+CLOCK = time.strftime("%H:%M:%S", time.localtime(AT))
+
+
+@pytest.mark.parametrize(("over", "words"), [(False, "1m ago"), (True, f"at {CLOCK}")])
+def test_when_something_happened(over: bool, words: str) -> None:
+    assert happened(AT, NOW, over=over) == words
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_disk_does_not_fill_after_the_end(over: bool) -> None:
+    result = Result("done", 0, None, 3, AT, NOW)
+    now = snapshot(disk=DiskStatus(100 << 30, 50 << 30, None, 3600.0), result=result if over else None)
+    words = disk_words(now)
+    assert words is not None and words.startswith("50G of 100G free")
+    assert ("full in about" in words) is not over
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_the_details_of_a_service_have_times(over: bool) -> None:
+    result = Result("done", 0, None, 3, AT, NOW)
+    about = About("proxy", NOW, snapshot(result=result if over else None))
+    assert about.when(AT) == (f"at {CLOCK}" if over else "1m ago")
+    assert about.when_head == ("at" if over else "ago")
