@@ -153,7 +153,7 @@ def test_a_state_lasts_from_when_it_began() -> None:
 def test_the_line_to_paste_stands_below_each_missing_host() -> None:
     ready = NodeStatus("n0", "10.0.0.1", "x", "ready", "", 0.0)
     missing = NodeStatus("", "", "", "missing", "no host has joined yet", 0.0, LINE)
-    assert lines((ready, missing)) == [
+    assert lines((ready, missing), 9.0) == [
         "n0      10.0.0.1         ready",
         "(none)  -                missing   no host has joined yet",
         f"        run there: {LINE}",
