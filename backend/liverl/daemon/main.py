@@ -439,6 +439,8 @@ async def _enter_in_ledger(run: Run, result: Result, directory: OpenDirectory) -
 def main() -> None:
     """Parse the command line, serve the run, and exit with the run's code. A problem before that is one line on
     stderr."""
+    # Until the run listens to it: there is no trainer yet that could save a checkpoint.
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
     parser = argparse.ArgumentParser(prog="liverl.daemon.main")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
