@@ -91,12 +91,7 @@ def assess_nodes(
 def _death(node: RayNode, joined: JoinedHost | None, head: str) -> str:
     """Why a node is DEAD. One that its head cannot reach is ALIVE for 13 to 20 s, until the first checks of its health
     have failed, while its ``join`` lives and sees nothing wrong (measured, Ray 2.60)."""
-    if (
-        node.lived is None
-        or node.lived >= SHORT_S
-        or joined is None
-        or joined.state not in ("joining", "joined")
-    ):
+    if node.lived is None or node.lived >= SHORT_S or joined is None or joined.state != "joined":
         return node.message
     own = joined.reaches_from
     if own and own != node.ip:
@@ -284,7 +279,7 @@ class Nodes:
                 self._gone = None
         if self.cause is not None or self._supervisor.stopping:
             return
-        lost = [node for node in self.statuses if node.state == "lost"]
+        lost = [node for node in self.statuses if node.state in ("lost", "missing") and node.name]
         if self._complete and lost and self.joined < self._ray.hosts:
             text = f"host {lost[0].name} ({lost[0].ip}) is gone: {lost[0].why}"
             fix = "find out why it stopped, then continue the run and join that host again"
