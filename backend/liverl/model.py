@@ -582,6 +582,15 @@ class ConfigChange(msgspec.Struct, frozen=True):
 SMOKE = "SMOKE: small batches; its reward means nothing"
 
 
+class Breakpoint(msgspec.Struct, frozen=True):
+    """A ``breakpoint()`` that waits for a debugger. ``process``: as Ray names it: ``TaskRunner pid=12``, and ``ip=`` on
+    another host; ``address``: where it listens there; ``command``: attaches to it, on that host."""
+
+    process: str
+    address: str
+    command: str
+
+
 class BatchEnd(msgspec.Struct, frozen=True):
     """The end of the batch job in which a run lives. ``at``: on the clock of ``Snapshot.at``, None: not known, and
     ``problem`` says why and what to do; ``by``: who says it: SLURM_JOB_END_TIME, squeue or batch.end_time; ``margin``:
@@ -663,6 +672,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
     nodes: tuple[NodeStatus, ...] = ()  # of a run on several hosts, which join the Ray that it started
     batch_end: BatchEnd | None = None  # None: it lives in no batch job with an end
+    breakpoints: tuple[
+        Breakpoint, ...
+    ] = ()  # that wait for a debugger; the trainer makes no progress until then
     step_time: StepTime | None = None  # None: its metrics do not say how long the parts of a step take
 
     @property

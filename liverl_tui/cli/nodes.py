@@ -13,6 +13,7 @@ from liverl.rundir.index import find_run
 from liverl.util.unicode_text import encode_json
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
+from liverl_tui.text.node_words import figures_words
 
 
 @click.command("nodes")
@@ -36,18 +37,21 @@ def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int
         echo(f"run {found.name} waits for no other hosts")
     elif not live:
         echo(f"run {found.name} has no backend; its hosts as last seen:")
-    for line in lines(nodes):
+    for line in lines(nodes, 0.0 if snapshot is None else snapshot.at):
         echo(line)
     return ExitCode.OK
 
 
-def lines(nodes: tuple[NodeStatus, ...]) -> list[str]:
-    """One line for each host, and below those with something to do the command."""
+def lines(nodes: tuple[NodeStatus, ...], now: float) -> list[str]:
+    """One line for each host, with what is measured there, and below those with something to do the command. ``now``:
+    Unix seconds."""
     width = max((len(node.name or "(none)") for node in nodes), default=0)
     text = []
     for node in nodes:
         name, why = node.name or "(none)", f"  {node.why}" if node.why else ""
         text.append(f"{name:<{width}}  {node.ip or '-':<15}  {node.state:<8}{why}".rstrip())
+        if figures := figures_words(node, now):
+            text.append(f"{'':<{width}}  {figures}")
         if node.command:
             text.append(f"{'':<{width}}  run there: {node.command}")
     return text

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
     from liverl.config import LoadedConfig
     from liverl.config.schema import RunConfig
@@ -112,6 +115,17 @@ def _several(what: str, infos: list[RunInfo], options: UpOptions, command: str =
     return "\n".join(lines)
 
 
+def _hear_early() -> None:
+    """Outlive a SIGUSR1 that comes before this command owns a run: a batch system may send it at any time, and what it
+    asks for is a checkpoint. By a function, since what is ignored would be so in the processes that are started."""
+
+    def heard(_number: int, _frame: FrameType | None) -> None:
+        echo("SIGUSR1: there is no checkpoint to save: this command has started no trainer yet", err=True)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, heard)
+
+
 def up(options: UpOptions) -> int:
     """Start, continue or show a run; the exit code.
 
@@ -119,6 +133,8 @@ def up(options: UpOptions) -> int:
         CliError: the options cannot be combined, or preflight failed.
         RunLookupError: there is no such run, or it is live on another host.
     """
+    if _mode(options) != "interface":
+        _hear_early()
     if options.resume_or_start:
         from liverl_tui.cli.requeue import check_options
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from liverl.model import NodeStatus
 from liverl_tui.text.status_label import StatusLabel
-from liverl_tui.text.words import duration, one_line
+from liverl_tui.text.words import duration, one_line, size
 
 # state -> glyph, style; the worst first
 _LOOKS = {"lost": ("✖", "bad"), "missing": ("◌", "warn"), "joining": ("◐", "info"), "ready": ("●", "ok")}
@@ -32,12 +32,29 @@ def of_nodes(nodes: Sequence[NodeStatus]) -> StatusLabel:
     return StatusLabel(glyph, f"{ready} of {len(nodes)} ready", style, problem=ready < len(nodes))
 
 
-def node_words(node: NodeStatus) -> str:
-    """Address, reason, and what to run on a host: ``10.77.0.11  it left the run; run there: liverl-tui join DIR``."""
+def node_words(node: NodeStatus, now: float) -> str:
+    """Address, reason, what to run on a host, and its figures: ``10.77.0.11  it left the run; run there: liverl-tui
+    join DIR``. ``now``: Unix seconds."""
     told = one_line(node.why)
     if node.command:
         told += f"{'; ' if told else ''}run there: {one_line(node.command)}"
-    return "  ".join(part for part in (one_line(node.ip), told) if part)
+    figures = figures_words(node, now) if node.state == "ready" else ""
+    return "  ".join(part for part in (one_line(node.ip), told, figures) if part)
+
+
+def figures_words(node: NodeStatus, now: float) -> str:
+    """What is measured on a host: ``cpu 41%  memory 210G of 2.0T  shm 60G  disk 900G free``, behind it how old that is
+    if it is old; "" if nothing is known. ``now``: Unix seconds."""
+    if node.measured_at is None:
+        return ""
+    words = [] if node.cpu_percent is None else [f"cpu {node.cpu_percent:.0f}%"]
+    if node.memory_used is not None and node.memory_total is not None:
+        words.append(f"memory {size(node.memory_used)} of {size(node.memory_total)}")
+    words += [] if node.shm_used is None else [f"shm {size(node.shm_used)}"]
+    words += [] if node.disk_free is None else [f"disk {size(node.disk_free)} free"]
+    if node.old(now):
+        words.append(f"(measured {duration(now - node.measured_at)} ago)")
+    return "  ".join(words)
 
 
 def nodes_words(nodes: Sequence[NodeStatus]) -> str:

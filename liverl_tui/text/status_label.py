@@ -17,12 +17,13 @@ RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl 
 class SnapshotIndex:
     """A snapshot with its services and replicas by name. Build it once per snapshot, not once per row."""
 
-    __slots__ = ("carrier_down", "lists", "replicas", "services", "snapshot", "trains")
+    __slots__ = ("carrier_down", "lists", "nodes", "replicas", "services", "snapshot", "trains")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.services = {service.name: service for service in snapshot.services}
         self.replicas = {replica.name: replica for replica in snapshot.replicas.items}
+        self.nodes = {node.name: node for node in snapshot.nodes}
         self.carrier_down = snapshot.carrier_down
         self.lists = False  # whether what carries the trials serves, which should list every ready replica
         self.trains = False  # whether there is a trainer whose weights a replica needs before it is listed
@@ -174,7 +175,15 @@ def of_gpu(
     """The verdict on a GPU, from its numbers and the state of its owner. ``now``: Unix seconds; ``spinning_for``:
     seconds for which ``spins`` has been true."""
     name = owner_of(gpu, snapshot_index)
+    node = snapshot_index.nodes.get(gpu.node)
+    if node is not None and node.state == "lost":
+        return StatusLabel("✖", "host lost", "bad", True, kind="on a lost host")
+    if node is not None and node.measured_at is not None and node.old(now):
+        words = f"old: {duration(now - node.measured_at)}"
+        return StatusLabel("?", words, "warn", True, kind="with old figures")
     if name is None:
+        if "other host" in gpu.owner:  # whose it is cannot be seen from here
+            return _use(gpu)
         if gpu.owner == "free":
             return StatusLabel("○", "free", "dim")
         if "foreign" in gpu.owner:
@@ -193,6 +202,10 @@ def of_gpu(
         return StatusLabel("▲", "shared, foreign process", "warn", True, "shared")
     if spinning_for is not None:
         return StatusLabel("▲", f"stalled? {duration(spinning_for)}", "warn", True, kind="stalled?")
+    return _use(gpu)
+
+
+def _use(gpu: GpuStatus) -> StatusLabel:
     if gpu.utilization is None:
         return StatusLabel("-", f"n/a ({'MIG part' if 'MIG' in gpu.name else 'driver'})", "dim")
     return StatusLabel("●", "busy", "ok") if gpu.utilization >= BUSY else StatusLabel("·", "idle", "dim")

@@ -11,6 +11,7 @@ from liverl.model import (
     EngineFacts,
     GpuStatus,
     HostStats,
+    NodeStatus,
     ProxyStatus,
     ReplicaSet,
     ReplicaStatus,
@@ -31,7 +32,9 @@ HEADS = 200  # trajectories that a snapshot carries
 class Crowd:
     """A healthy training run. Each ``snapshot`` is as a backend would send it half a second after the last.
 
-    ``arrivals``: new trials per tick. ``trainer_log``: relative to the run directory.
+    ``arrivals``: new trials per tick. ``trainer_log``: relative to the run directory. ``hosts`` > 1: a run of verl's on
+    so many, whose replicas are no services, with GPUs and replicas in equal parts on each; ``lost``: the number of a
+    host that is gone; ``idle``: of a replica that has nothing to do.
     """
 
     replicas: int = 8
@@ -42,6 +45,9 @@ class Crowd:
     run_dir: str = "/runs/bench/toy"
     trainer_log: str = "attempt_001/logs/trainer.1.log"
     seed: int = 7
+    hosts: int = 1
+    lost: int | None = None
+    idle: int | None = None
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -70,17 +76,21 @@ class Crowd:
             state="running",
             phase=f"step {step}/1000: rollout {self.trials % 64}/64 trials",
             attempt=1,
-            topology="managed",
+            topology="managed" if self.hosts == 1 else "in_process",
             backend=BackendInfo(
-                pid=990, started_at=self._began, host="node1", version="0.1.0", keeper_pid=991
+                pid=990,
+                started_at=self._began,
+                host=self._node(0, 1) or "node1",
+                version="0.1.0",
+                keeper_pid=991,
             ),
             started_at=self._began,
             services=(
-                *(self._service(r.name, "replica") for r in items),
+                *(self._service(r.name, "replica") for r in items if self.hosts == 1),
                 self._service("proxy", "proxy"),
                 self._service("trainer", "trainer"),
             ),
-            replicas=ReplicaSet(self.replicas, self.replicas, self.replicas, items),
+            replicas=ReplicaSet(self.replicas, *2 * (sum(r.state == "ready" for r in items),), items),
             proxy=ProxyStatus(
                 address="http://127.0.0.1:4000",
                 backends=tuple(f"http://127.0.0.1:{8000 + i}/v1" for i in range(self.replicas)),
@@ -105,9 +115,38 @@ class Crowd:
                 newest=heads,
                 steps=tuple(StepTrials(step - i, 64, 64, 1, 0.5) for i in range(min(40, step))),
             ),
-            gpus=tuple(self._gpu(i) for i in range(self.gpus)),
+            gpus=tuple(self._gpu(i) for i in range(self.gpus) if not self._is_lost(self._node(i, self.gpus))),
+            nodes=tuple(self._host(i, now) for i in range(self.hosts)) if self.hosts > 1 else (),
             gpu_note=None if self.gpus else "no NVML here",
             host=HostStats(self._near(41.0), 64, int(self._near(9 << 30)), 512 << 30),
+        )
+
+    def _node(self, index: int, count: int) -> str:
+        """The host of one of ``count`` things; "" in a run on one host."""
+        return f"n{index * self.hosts // count}" if self.hosts > 1 else ""
+
+    def _is_lost(self, node: str) -> bool:
+        return self.lost is not None and node == f"n{self.lost}"
+
+    def _host(self, index: int, now: float) -> NodeStatus:
+        lost = index == self.lost
+        return NodeStatus(
+            name=f"n{index}",
+            ip=f"10.77.{index >> 8}.{10 + (index & 255)}",
+            id=f"{index:056x}",
+            state="lost" if lost else "ready",
+            why="Unexpected termination: health check failed due to missing too many heartbeats"
+            if lost
+            else "",
+            since=now - 12 if lost else self._began,
+            command=f"liverl-tui join {self.run_dir}" if lost else "",
+            cpu_percent=round(self._near(41.0), 1),
+            memory_used=int(self._near(210 << 30)),
+            memory_total=2048 << 30,
+            shm_used=int(self._near(60 << 30)),
+            disk_free=int(self._near(900 << 30)),
+            disk_total=1800 << 30,
+            measured_at=now - (40 if lost else 3),
         )
 
     def _near(self, value: float, share: float = 0.05) -> float:
@@ -134,17 +173,33 @@ class Crowd:
 
     def _replica(self, index: int, now: float) -> ReplicaStatus:
         done = self._ticks * 600.0 + index
+        node, idle = self._node(index, self.replicas), index == self.idle
+        if self._is_lost(node):
+            return ReplicaStatus(
+                self._replica_name(index),
+                "failed",
+                None,
+                listed=False,
+                generation=1,
+                since=now - 10,
+                kind="verl",
+                why="dead: its host is gone",
+                node=node,
+            )
         return ReplicaStatus(
-            name=f"replica-{index}",
+            name=self._replica_name(index),
             state="ready",
             address=f"http://127.0.0.1:{8000 + index}",
             listed=True,
             generation=1,
-            gpus=(f"GPU-{index:08}",) if index < self.gpus else (),
+            gpus=(f"GPU-{index:08}",) if index < self.gpus and not node else (),
+            kind="verl" if node else "managed",
+            node=node,
+            idle_for=95.0 if idle else None,
             engine=EngineFacts(
                 policy_version=self.trials // 64,
-                running=float(self._random.randint(20, 30)),
-                waiting=float(self._random.randint(0, 4)),
+                running=0.0 if idle else float(self._random.randint(20, 30)),
+                waiting=0.0 if idle else float(self._random.randint(0, 4)),
                 kv_cache_usage=self._near(0.61),
                 generation_tokens_total=9e6 + done,
                 prompt_tokens_total=4e7 + 9 * done,
@@ -154,6 +209,9 @@ class Crowd:
             ),
             since=self._began + 60,
         )
+
+    def _replica_name(self, index: int) -> str:
+        return f"replica-{index}" if self.hosts == 1 else f"vllm_server_{index}_0"
 
     def _trial(self, number: int, now: float) -> TrialHead:
         age = self.trials - number
@@ -170,7 +228,7 @@ class Crowd:
             reward=None if running else float(number % 3 > 0 and not odd),
             finish_reason=None if running else "stop",
             completion_tokens=400 + number % 300,
-            replica=f"replica-{number % max(1, self.replicas)}",
+            replica=self._replica_name(number % max(1, self.replicas)),
             started_at=now - 40 - age,
             updated_at=now - age,
             flags=("zero_tool_calls",) if odd else (),
@@ -181,6 +239,22 @@ class Crowd:
         )
 
     def _gpu(self, index: int) -> GpuStatus:
+        node = self._node(index, self.gpus)
+        if node:  # as drivers tell them: whole percents, MiB and milliwatts
+            return GpuStatus(
+                index=index % (self.gpus // self.hosts),
+                uuid=f"GPU-{index:08x}-7d1a-5b0e-91c4-0a6f52d3e8b1",
+                name="NVIDIA H200",
+                utilization=round(min(1.0, self._near(0.94)), 2),
+                memory_used=int(self._near(118 << 10, 0.01)) << 20,
+                memory_total=143771 << 20,
+                power_w=round(self._near(612.0), 3),
+                power_limit_w=700.0 if node == "n0" else None,
+                temperature_c=round(self._near(61.0, 0.02)),
+                owner="trainer",
+                pids=(4000 + index, 9000 + index),
+                node=node,
+            )
         return GpuStatus(
             index=index,
             uuid=f"GPU-{index:08}",

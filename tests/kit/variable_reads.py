@@ -39,6 +39,7 @@ THIRD_PARTY: dict[str, dict[str, str]] = {
         "RAY_AUTH_TOKEN_PATH": "docs.ray.io, token authentication",
         "RAY_USAGE_STATS_ENABLED": "docs.ray.io, usage stats",
         "RAY_DEDUP_LOGS": "docs.ray.io, log deduplication",
+        "RAY_DEBUG": "ray/util/rpdb.py",
         "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "ray/_private/ray_constants.py",
         "RAY_agent_register_timeout_ms": "ray_config_def.h: each of its settings is read as RAY_<name>",
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "ray/_private/ray_constants.py",

@@ -49,6 +49,11 @@ def test_a_run_saves_when_it_is_asked_and_before_the_end_of_its_job(tmp_path: Pa
     with open(tmp_path / "up.log", "ab") as log:
         up = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=log, stderr=log)
 
+    def hears() -> bool:
+        """Whether ``up`` has a handler of SIGUSR1."""
+        status = Path(f"/proc/{up.pid}/status").read_text()
+        return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> signal.SIGUSR1 - 1 & 1)
+
     def saved() -> int:
         """The newest step with a checkpoint."""
         assert up.poll() is None, (tmp_path / "up.log").read_text()
@@ -60,6 +65,10 @@ def test_a_run_saves_when_it_is_asked_and_before_the_end_of_its_job(tmp_path: Pa
         return any(event.kind == "checkpoint" and event.text == end for event in run.events())
 
     try:
+        wait_until(hears, what="its handler")
+        up.send_signal(signal.SIGUSR1)  # there is no run yet
+        early = "SIGUSR1: there is no checkpoint to save: this command has started no trainer yet"
+        wait_until(lambda: early in (tmp_path / "up.log").read_text(), what="what it says to that")
         wait_until(lambda: MetricsReader.of_run(run.run_dir).poll(), what="a step")
         end = run.snapshot().batch_end
         assert end is not None and end.at is not None and (end.by, end.unsaved) == ("squeue", "")

@@ -231,6 +231,14 @@ def test_the_phase_waits_for_no_service_of_sessions_in_workers() -> None:
     assert phase(2) == "trainer: creating workers"
 
 
+def test_a_breakpoint_that_waits_is_the_phase_until_the_run_ends() -> None:
+    words = [
+        phase_words(state, (), ReplicaSet(1, 0, 0), {"step": 4}, 4, TrialsStatus(), waits=True)  # type: ignore[arg-type]
+        for state in ("running", "stopped")
+    ]
+    assert words == ["a breakpoint waits for a debugger; the events have the command", "stopped"]
+
+
 @pytest.mark.parametrize("state", ["stopping", "stopped", "failed", "backing_off", "gave_up"])
 def test_no_replica_is_waited_for_once_the_trainer_has_ended(state: str) -> None:
     services = (service("ray", "ray"), service("trainer", "trainer", state))

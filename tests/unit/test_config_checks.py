@@ -253,6 +253,18 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
         ),
         (
             MANAGED,
+            ("infrastructure.nnodes=2",),
+            refused(
+                "infrastructure.nnodes",
+                "topology managed starts its replicas as processes of this host, and none on another one",
+                "2",
+                "1",
+                "start one run on each host, with proxy.host 0.0.0.0, and put one proxy in front of the proxies of "
+                "all; or let verl place the replicas: run.topology verl or in_process",
+            ),
+        ),
+        (
+            MANAGED,
             ("run.replicas=3",),
             refused(
                 "run.replicas",
@@ -378,6 +390,7 @@ def test_what_is_refused_and_what_is_said_of_it(
         (EMBEDDED, ("training.train_batch_size=4", "training.train_prompt_mini_batch_size=4")),
         (MANAGED, ("run.replicas=2", "vllm.gen_tp=4", "infrastructure.ngpus_per_node=8")),
         (EMBEDDED, ("run.replicas=99",)),  # they need no GPUs
+        (EMBEDDED, ("infrastructure.nnodes=2",)),  # nothing uses it, which is said
         (VERL, ("run.replicas=99",)),  # verl decides
         (VERL, ("vllm.max_model_length=108000",)),
         (EMBEDDED, ("vllm.max_model_length=1",)),

@@ -230,7 +230,7 @@ SEVERAL = {
         "cluster ray": "infrastructure.ray_dashboard_port ray.temp_dir",
         "backend ray trainer": "verl.device",
         "ray trainer": "agent.path infrastructure.vllm_logging_level credentials.wandb_api_key credentials.wandb_mode "
-        "network.interface verl.source",
+        "network.interface ray.debug verl.source",
         "backend cluster proxy trainer": "vllm.gen_tp",
         "backend trainer": "training.train_batch_size training.n_resp_per_prompt training.total_steps",
         "cluster ray trainer": "ray.address",
@@ -362,8 +362,8 @@ def test_of_every_variable_that_a_plan_sets_it_is_known_who_reads_it() -> None:
     }
     # A mark of the process, for people: LIVERL_RUN, which the supervisor reads, names the replica as well.
     assert names - liverls - programs - ours == {"LIVERL_REPLICA_INDEX"}
-    # Set where the file of a key, or an interface, is given.
-    assert programs - names == {"WANDB_API_KEY", *INTERFACE_VARIABLES}
+    # Set where the file of a key, an interface, or ray.debug is given.
+    assert programs - names == {"WANDB_API_KEY", "RAY_DEBUG", *INTERFACE_VARIABLES}
 
 
 def test_the_reads_of_our_own_code_are_found() -> None:

@@ -24,6 +24,7 @@ from liverl.diagnose.catalogue.progress import (
 )
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import (
+    Breakpoint,
     ReplicaSet,
     Snapshot,
     StalledProcess,
@@ -169,6 +170,7 @@ def test_while_trials_of_the_step_run_it_may_take_as_long_as_a_trial() -> None:
         after(services=(replace(QUIET, stalled=(StalledProcess(5, "T", NOW - 60),)),)),
         after(services=(QUIET, service("proxy", "proxy", "starting", down_since=NOW - 60))),
         after(replicas=ReplicaSet(2, 0, 0, (replica(0, "failed"), replica(1, "failed")))),
+        after(breakpoints=(Breakpoint("TaskRunner pid=5", "localhost:1", "ray debug"),)),
         after(step=20),
     ],
     ids=[
@@ -178,6 +180,7 @@ def test_while_trials_of_the_step_run_it_may_take_as_long_as_a_trial() -> None:
         "stopped by a signal",
         "proxy down",
         "no replica up",
+        "breakpoint",
         "finishing",
     ],
 )

@@ -74,9 +74,46 @@ DECLARED_DEAD = (
     ],
 )
 def test_why_ray_did_not_start(output: str, again: bool, words: str) -> None:
-    found = refusal(output, "/t", "10.78.0.12")
+    found = refusal(output, "/t", "10.78.0.12", "10.78.0.12")
     assert words in found.why
     assert found.again is again
+
+
+def test_a_host_that_joined_with_an_address_of_another_net_is_told_its_own() -> None:
+    found = refusal(DECLARED_DEAD, "/t", "10.78.0.12", "10.77.0.12")
+    assert found.why == (
+        "the head cannot reach 10.78.0.12: wrong interface; use --node-ip 10.77.0.12, or leave it out"
+    )
+    assert not found.again
+
+
+@pytest.mark.parametrize(
+    ("lived", "state", "reaches_from", "why"),
+    [
+        (
+            17.0,
+            "joined",
+            "10.77.0.12",
+            "the head cannot reach 10.78.0.12: wrong interface; join with --node-ip 10.77.0.12, or without it",
+        ),
+        (
+            17.0,
+            "joined",
+            "10.78.0.12",
+            f"the head (10.77.0.10) cannot reach 10.78.0.12: is a firewall between them? Ray: {DEAD}",
+        ),
+        (31.0, "joined", "10.77.0.12", DEAD),
+        (None, "joined", "10.77.0.12", DEAD),
+        (17.0, "left", "10.77.0.12", "it left the run"),
+    ],
+)
+def test_why_a_node_is_dead_that_its_head_never_reached(
+    lived: float | None, state: str, reaches_from: str, why: str
+) -> None:
+    dead = replace(node("10.78.0.12", "DEAD", message=DEAD), lived=lived)
+    said = replace(told("n2", "10.78.0.12", state), reaches_from=reaches_from)
+    found = assess_nodes((), (HEAD, dead), (said,), 2, 5.0, LINE, "10.77.0.10")
+    assert [one.why for one in found if one.ip == "10.78.0.12"] == [why]
 
 
 def node(ip: str, state: str = "ALIVE", name: str = "", message: str = "") -> RayNode:
@@ -153,7 +190,7 @@ def test_a_state_lasts_from_when_it_began() -> None:
 def test_the_line_to_paste_stands_below_each_missing_host() -> None:
     ready = NodeStatus("n0", "10.0.0.1", "x", "ready", "", 0.0)
     missing = NodeStatus("", "", "", "missing", "no host has joined yet", 0.0, LINE)
-    assert lines((ready, missing)) == [
+    assert lines((ready, missing), 9.0) == [
         "n0      10.0.0.1         ready",
         "(none)  -                missing   no host has joined yet",
         f"        run there: {LINE}",
@@ -200,6 +237,66 @@ def test_a_trainers_end_is_judged_once_ray_had_time_to_say_that_a_host_is_gone()
     assert not nodes.may_be_behind("trainer")
     assert nodes.cause is not None
     assert nodes.cause.text == f"host n1 (n1) is gone: {DEAD}"
+
+
+def restarting(state: str) -> dict[str, object]:
+    """A trainer of ``restart: from_checkpoint`` in this state."""
+    spec = SimpleNamespace(ends_run=True, restart=SimpleNamespace(mode="on_failure"))
+    return {"trainer": SimpleNamespace(spec=spec, state=state)}
+
+
+def test_a_trainer_that_starts_again_waits_for_the_lost_host() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0))  # type: ignore[arg-type]
+    ready = tuple(NodeStatus(name, name, "x", "ready", "", 0.0) for name in ("n0", "n1"))
+    lost = (ready[0], replace(ready[1], state="lost", why=DEAD, command=LINE))
+    hub.slots = restarting("backing_off")  # type: ignore[misc]
+    nodes.observe(ready)
+    nodes.observe(lost)
+    assert nodes.cause is None and nodes.joined == 1
+    assert hub.said[-1] == (
+        f"host n1 (n1) is gone: {DEAD}; the trainer starts again from its checkpoint once a host has taken its place: "
+        f"waiting for at most 60 s (ray.node_deadline); run there: {LINE}"
+    )
+    hub.clock += 59
+    nodes.observe(lost)
+    assert nodes.cause is None
+    nodes.observe(ready)
+    assert hub.said[-1] == "all 2 hosts are there again"
+    nodes.observe(lost)
+    hub.clock += 61
+    nodes.observe(lost)
+    assert nodes.cause is not None
+    assert nodes.cause.text == (
+        f"host n1 (n1) is gone: {DEAD}; then 1 host of 2 did not join within 60 s (ray.node_deadline): n1: {DEAD}"
+    )
+
+
+def test_a_trainer_that_starts_no_more_ends_the_run_with_the_lost_host() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0))  # type: ignore[arg-type]
+    ready = tuple(NodeStatus(name, name, "x", "ready", "", 0.0) for name in ("n0", "n1"))
+    hub.slots = restarting("ready")  # type: ignore[misc]
+    nodes.observe(ready)
+    nodes.observe((ready[0], replace(ready[1], state="lost", why=DEAD, command=LINE)))
+    assert nodes.cause is None
+    assert nodes.may_be_behind("trainer")
+    assert nodes.cause is not None
+    assert nodes.cause.text == f"host n1 (n1) is gone: {DEAD}"
+
+
+def test_a_host_whose_join_was_refused_after_it_was_there_is_lost() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0))  # type: ignore[arg-type]
+    ready = tuple(NodeStatus(name, name, "x", "ready", "", 0.0) for name in ("n0", "n1"))
+    nodes.observe(ready)
+    why = "the head cannot reach n1: wrong interface"
+    nodes.observe((ready[0], replace(ready[1], state="missing", why=why, command=LINE)))
+    assert nodes.cause is not None
+    assert nodes.cause.text == f"host n1 (n1) is gone: {why}"
 
 
 def test_hosts_that_do_not_join_in_time_end_the_run_with_their_line() -> None:

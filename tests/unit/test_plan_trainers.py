@@ -142,6 +142,13 @@ def test_verl_is_started_as_a_module_with_its_job_last() -> None:
     assert "RAY_ADDRESS" not in spec.unset_env, "the trainer is told its cluster in it"
     assert "RAY_NAMESPACE" in spec.unset_env
     assert (spec.env["HYDRA_FULL_ERROR"], spec.env["RAY_DEDUP_LOGS"]) == ("1", "0")
+    assert "RAY_DEBUG" not in spec.env
+
+
+def test_breakpoints_wait_for_ray_debug_in_every_process_of_verl() -> None:
+    plan = plan_of("ray.debug=true")
+    assert service(plan, "trainer").env["RAY_DEBUG"] == "legacy"
+    assert service(plan, "ray").env["RAY_DEBUG"] == "legacy"
 
 
 @pytest.mark.parametrize(

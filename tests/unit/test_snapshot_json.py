@@ -34,6 +34,7 @@ PUBLISHED = {
         "activity",
         "activity_since",
         "policy_changed",
+        "node",
         "tool_calls_total",
         "max_concurrency",
     ),

@@ -23,6 +23,22 @@ def test_both_are_known_and_the_newest_counts() -> None:
     assert known.trackers == {"tensorboard": "/t", "wandb": URL}
 
 
+def test_breakpoints_wait_until_somebody_attaches() -> None:
+    """Lines of Ray 2.60 with RAY_DEBUG=legacy, as its driver prints those of its workers."""
+    waits = "RemotePdb session open at localhost:{}, use 'ray debug' to connect..."
+    known = trainer_facts(
+        TrainerFacts(),
+        [f"(A pid=27772) {waits.format(1)}", f"(A pid=9, ip=10.77.0.11) {waits.format(2)}", waits.format(3)],
+    )
+    told = {"A pid=27772": "localhost:1", "A pid=9, ip=10.77.0.11": "localhost:2", "": "localhost:3"}
+    assert known.breakpoints == told
+    line = "(A pid=27772) RemotePdb accepted connection from ('127.0.0.1', 53010)"
+    known = trainer_facts(known, [line])
+    assert list(known.breakpoints) == ["A pid=9, ip=10.77.0.11", ""]
+    known = trainer_facts(known, [f"(A pid=27772) {waits.format(4)}", line])  # the next one, in one read
+    assert list(known.breakpoints) == ["A pid=9, ip=10.77.0.11", ""]
+
+
 def test_they_are_shown() -> None:
     shown = replace(snapshot(), trackers={"wandb": URL})
     assert f"wandb     {URL}" in render(shown, width=100).splitlines()

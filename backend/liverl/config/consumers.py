@@ -196,7 +196,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.reward_key,
     ),
     _group("ray: address", {_PLAN: when.any_ray}, inert.ray_key("")),
-    _group("ray: timeline", {_PLAN: when.our_ray}, inert.ray_key("")),
+    _group("ray: timeline debug", {_PLAN: when.our_ray}, inert.ray_key("")),
     _group(
         "ray: dashboard_address auth_token_file",
         {_PLAN: when.foreign_head},

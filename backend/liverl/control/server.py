@@ -30,7 +30,7 @@ from liverl.control.messages import (
 from liverl.control.paths import bind_control
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import RunDir
-from liverl.snapshot_json import encode_snapshot
+from liverl.snapshot_json import encode_for_views
 
 log = logging.getLogger("liverl.control")
 
@@ -266,7 +266,7 @@ class ControlServer:
 
     def encoded_state(self) -> bytes:
         """The present state as JSON, never from the cache."""
-        return encode_snapshot(self.handler.snapshot())
+        return encode_for_views(self.handler.snapshot())
 
     def encoded_snapshot(self) -> bytes:
         """The snapshot line for subscribers, encoded once per change."""

@@ -445,6 +445,8 @@ def main() -> None:
     stderr."""
     gc.freeze()  # the modules
     gc.enable()
+    # Until the run listens to it: there is no trainer yet that could save a checkpoint.
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
     parser = argparse.ArgumentParser(prog="liverl.daemon.main")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")

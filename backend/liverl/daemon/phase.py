@@ -19,15 +19,20 @@ def phase_words(
     total_steps: int | None,
     trials: TrialsStatus,
     carrier: Carrier = "proxy",
+    *,
+    waits: bool = False,
 ) -> str:
     """The first unfinished part of the start, the training step, or the end. ``trainer``: the content of
     ``trainer.json``, empty before it is written. ``total_steps``: None if unknown. ``trials``: the counts that every
-    other part of the snapshot has. ``carrier``: what carries the trials."""
+    other part of the snapshot has. ``carrier``: what carries the trials. ``waits``: a breakpoint waits for a
+    debugger."""
     if state == "stopping":
         running = [s.name for s in services if s.pid is not None]
         return f"stopping: {', '.join(running)}" if running else "stopping"
     if state in ("done", "failed", "stopped", "dead"):
         return state
+    if waits:
+        return "a breakpoint waits for a debugger; the events have the command"
     trainer_service = next((s for s in services if s.kind == "trainer"), None)
     trains = trainer_service is not None and trainer_service.state in ("ready", "degraded") and bool(trainer)
     if state == "running" and trains:  # also while a replica is added or the proxy is replaced

@@ -29,7 +29,7 @@ from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
 from liverl.hosts.nodes import Nodes
 from liverl.logs.files import ray_logs
-from liverl.model import Cause, Event, Result, SandboxesEnd, Snapshot
+from liverl.model import Breakpoint, Cause, Event, Result, SandboxesEnd, Snapshot
 from liverl.notify.notifier import Notifier, Voice
 from liverl.observe.clock_jumps import ClockJumps
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
@@ -266,8 +266,19 @@ class Run:
             if self.source is not None and self.source.trackers:
                 trainer["trackers"] = self.source.trackers
                 self._tell_trackers(self.source.trackers)
-        held_up = facts.held_up(self.supervisor.now())
+        if isinstance(self.source, VerlReplicas):
+            self._tell_breakpoints(self.source.breakpoints)
+        held_up = facts.held_up(self.supervisor.now()) or bool(self.snapshots.breakpoints)
         return await self.replicas.look(facts.trials, trainer, self.scaling.drain, held_up=held_up)
+
+    def _tell_breakpoints(self, waiting: tuple[Breakpoint, ...]) -> None:
+        before, self.snapshots.breakpoints = self.snapshots.breakpoints, waiting
+        for one in waiting:
+            if one not in before:
+                words = f"a breakpoint in {one.process or 'a process'} waits at {one.address}; attach: {one.command}"
+                self.supervisor.say("breakpoint", words, "warning", "trainer")
+        if before and not waiting:
+            self.supervisor.say("breakpoint", "no breakpoint waits any more", service="trainer")
 
     def _tell_trackers(self, trackers: dict[str, str]) -> None:
         for name, where in trackers.items():

@@ -14,7 +14,7 @@ from liverl.daemon.verdict import RunOutcome
 from liverl.diagnose.where import NewestStepTime
 from liverl.external.launch_script import LaunchScript
 from liverl.hosts.nodes import Nodes
-from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
+from liverl.model import BackendInfo, Breakpoint, Event, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe.boot.stages import Stage
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.phases import seen_by_sessions
@@ -48,6 +48,7 @@ class SnapshotBuilder:
         self._started_at = started_at
         self.nodes: Nodes | None = None  # of a run on several hosts
         self.batch_end: BatchEndWatch | None = None
+        self.breakpoints: tuple[Breakpoint, ...] = ()
         self._step_time = NewestStepTime()
         self._backend_started_at = supervisor.now()
 
@@ -79,6 +80,7 @@ class SnapshotBuilder:
                 total,
                 trials,
                 supervisor.plan.carrier,
+                waits=bool(self.breakpoints),
             ),
             attempt=supervisor.attempt,
             topology=supervisor.plan.topology,
@@ -118,6 +120,7 @@ class SnapshotBuilder:
             result=self._outcome.result,
             nodes=() if self.nodes is None else self.nodes.measured(),
             batch_end=None if self.batch_end is None else self.batch_end.status,
+            breakpoints=self.breakpoints,
             step_time=self._step_time.of(facts.recent, facts.trials, replica_names(services, replicas)),
         )
 

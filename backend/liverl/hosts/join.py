@@ -80,6 +80,7 @@ class Joiner:
         self._stopped = threading.Event()
         self._signal = 0
         self._said = ""
+        self._reaches_from = ""  # the address of this host when it reaches the head
         self._first = True  # whether the run was not looked at yet
 
     def stop(self, number: int) -> None:
@@ -114,7 +115,7 @@ class Joiner:
                 ended = self._one_start(cluster, ip)
                 if ended is None:
                     return self._code()
-                found = refusal(ended.words, cluster.token_file, ip)
+                found = refusal(ended.words, cluster.token_file, ip, self._reaches_from)
                 failures = failures + 1 if found.why == last else 1
                 last = found.why
                 lasting = not found.again or (failures >= UNKNOWN and found.why.startswith("ray start ended"))
@@ -221,6 +222,7 @@ class Joiner:
                 f"{ip} is this host: the run's Ray head runs here; run this on the other hosts",
                 ExitCode.USAGE,
             )
+        self._reaches_from = ip
         if self._given_ip and self._given_ip != ip:
             self._tell(
                 f"warning: this host reaches the head from {ip}, not from {self._given_ip} (--node-ip)"
@@ -318,7 +320,7 @@ class Joiner:
         return Path(cluster.attempt_dir) / "logs" / f"node-{self._host}.log"
 
     def _write(self, cluster: Cluster, ip: str, state: JoinState, why: str) -> None:
-        said = JoinedHost(self._host, ip, os.getpid(), state, why)
+        said = JoinedHost(self._host, ip, os.getpid(), state, why, reaches_from=self._reaches_from)
         try:
             write_state(Path(cluster.attempt_dir), said)
         except OSError as error:

@@ -24,6 +24,7 @@ from liverl.verl.discovery.ray_rest import RayError, RayNode, RayRest
 
 State = Literal["missing", "joining", "ready", "lost"]
 LOOK_S, LATER_S = 2.0, 5.0  # seconds between two looks: while a host is missing, and once all have joined
+SHORT_S = 30.0  # seconds: a node that was ALIVE for less was never reached by the head
 FIGURES_S = 5.0  # seconds between two looks at what the hosts measure, as often as Ray's agents tell it
 HELD_S, HOLD_S = 0.5, 20.0  # ... and while the end of a service is not judged, for at most so long
 
@@ -40,12 +41,13 @@ def assess_nodes(
     expected: int,
     now: float,
     line: str,
+    head: str = "",
 ) -> tuple[NodeStatus, ...]:
     """The state of each host. Pure.
 
     ``before``: the answer of the last time. ``listed``: Ray's nodes, dead ones included. ``states``: what hosts that
-    join say of themselves. ``expected``: number of hosts. ``line``: the command for a missing host. Hosts that are
-    missing have no name; there are as many as are neither ready, lost nor joining.
+    join say of themselves. ``expected``: number of hosts. ``line``: the command for a missing host; ``head``: the
+    head's address. Hosts that are missing have no name; there are as many as are neither ready, lost nor joining.
     """
     since: dict[tuple[str, str], float] = {(node.name, node.state): node.since for node in before}
     found: dict[str, NodeStatus] = {}  # by IP address
@@ -65,7 +67,7 @@ def assess_nodes(
             put(name, node.ip, "ready", said, node.node_id)
         elif node.state == "DEAD":
             left = told.get(node.ip)
-            why = "it left the run" if left is not None and left.state == "left" else node.message
+            why = "it left the run" if left is not None and left.state == "left" else _death(node, left, head)
             put(name, node.ip, "lost", why or "Ray says DEAD, without a reason", node.node_id, line)
     for ip, state in told.items():
         known = found.get(ip)
@@ -86,6 +88,17 @@ def assess_nodes(
     )
 
 
+def _death(node: RayNode, joined: JoinedHost | None, head: str) -> str:
+    """Why a node is DEAD. One that its head cannot reach is ALIVE for 13 to 20 s, until the first checks of its health
+    have failed, while its ``join`` lives and sees nothing wrong (measured, Ray 2.60)."""
+    if node.lived is None or node.lived >= SHORT_S or joined is None or joined.state != "joined":
+        return node.message
+    own = joined.reaches_from
+    if own and own != node.ip:
+        return f"the head cannot reach {node.ip}: wrong interface; join with --node-ip {own}, or without it"
+    return f"the head ({head}) cannot reach {node.ip}: is a firewall between them? Ray: {node.message}"
+
+
 class Nodes:
     """Watches the hosts of a run. ``statuses``: of each; ``cause``: why the run fails, once the deadline has passed
     before all have joined, or a host was lost; ``joined``: number of hosts that are nodes of the cluster now."""
@@ -96,6 +109,9 @@ class Nodes:
         self._supervisor, self._ray = supervisor, ray
         self._held_since: float | None = None  # since when the end of a service is not judged
         self._complete = False  # whether all hosts were there
+        self._gone: Cause | None = (
+            None  # why a host that is waited for is gone, while the trainer starts again
+        )
         self._since: float | None = None  # when the head first answered
         self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
         self._unwritten: str | None = ""  # why that is not written yet; None once it is
@@ -132,6 +148,9 @@ class Nodes:
         """Whether a service that has just failed is not judged yet: a host may be behind it. Ray says that a host is
         gone up to 7 s later than a trainer with an actor on it ends (measured, Ray 2.60)."""
         now = self._supervisor.now()
+        if self._gone is not None and self.cause is None:
+            self.cause = self._gone  # it does not start again, so nothing waits for the host
+            return True
         if not self._complete or self.cause is not None:
             return False
         if self._held_since is None:
@@ -149,7 +168,9 @@ class Nodes:
             own = await self._of_this_host()
             states = await asyncio.to_thread(read_states, hub.attempt_dir)
             states = (own, *(state for state in states if state.ip != own.ip))
-            self.observe(assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line))
+            self.observe(
+                assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line, self._head)
+            )
             await self._measure()
         if self.statuses != before:
             self._supervisor.pace.changed()
@@ -184,6 +205,13 @@ class Nodes:
                     hub.say("nodes", why, "error", self._ray.service)
                 self._unwritten = why
         return self._own
+
+    @property
+    def _starts_again(self) -> bool:
+        """Whether the trainer is started again by itself when it has failed."""
+        ending = [slot for slot in self._supervisor.slots.values() if slot.spec.ends_run]
+        final = ("failed", "gave_up")
+        return any(slot.spec.restart.mode != "never" and slot.state not in final for slot in ending)
 
     def _rest(self) -> RayRest | None:
         hub = self._supervisor
@@ -245,19 +273,32 @@ class Nodes:
 
     def _judge(self, now: float) -> None:
         if self.joined >= self._ray.hosts:
-            self._complete = True
+            self._complete, self._held_since = True, None if self._gone is not None else self._held_since
+            if self._gone is not None:
+                self._supervisor.say("nodes", f"all {self._ray.hosts} hosts are there again")
+                self._gone = None
         if self.cause is not None or self._supervisor.stopping:
             return
-        lost = [node for node in self.statuses if node.state == "lost"]
-        if self._complete and lost:
+        lost = [node for node in self.statuses if node.state in ("lost", "missing") and node.name]
+        if self._complete and lost and self.joined < self._ray.hosts:
             text = f"host {lost[0].name} ({lost[0].ip}) is gone: {lost[0].why}"
             fix = "find out why it stopped, then continue the run and join that host again"
-            self.cause = Cause(self._ray.service, text, now, fix=fix, command=self._line)
+            cause = Cause(self._ray.service, text, now, fix=fix, command=self._line)
+            if self._starts_again:
+                self._gone, self._complete, self._since = cause, False, now
+                words = (
+                    f"{text}; the trainer starts again from its checkpoint once a host has taken its place: waiting "
+                    f"for at most {self._ray.node_deadline:g} s (ray.node_deadline); run there: {self._line}"
+                )
+                self._supervisor.say("nodes", words, "warning", self._ray.service)
+            else:
+                self.cause = cause
         elif not self._complete and self._since is not None and now - self._since > self._ray.node_deadline:
             missing = [node for node in self.statuses if node.state != "ready"]
             named = "; ".join(f"{node.name}: {node.why}" for node in missing if node.name)
+            before = f"{self._gone.text}; then " if self._gone is not None else ""
             text = (
-                f"{quantity(len(missing), 'host')} of {self._ray.hosts} did not join within "
+                f"{before}{quantity(len(missing), 'host')} of {self._ray.hosts} did not join within "
                 f"{self._ray.node_deadline:g} s (ray.node_deadline)" + (f": {named}" if named else "")
             )
             fix = f"run on each missing host: {self._line}"

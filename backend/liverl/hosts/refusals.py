@@ -24,8 +24,9 @@ class Refusal:
     again: bool
 
 
-def refusal(output: str, token_file: str, node_ip: str) -> Refusal:
-    """Why ``ray start`` ended, from all that it printed. ``node_ip``: the address of this host that it was given."""
+def refusal(output: str, token_file: str, node_ip: str, own_ip: str) -> Refusal:
+    """Why ``ray start`` ended, from all that it printed. ``node_ip``: the address of this host that it was given;
+    ``own_ip``: the one from which this host reaches the head."""
     versions = _VERSIONS.search(output)
     if versions is not None:
         head, here = (" ".join(versions[name].split()) for name in ("head", "here"))
@@ -38,6 +39,11 @@ def refusal(output: str, token_file: str, node_ip: str) -> Refusal:
     if port is not None:
         return Refusal(f"ray.worker_ports: {' '.join(port[1].split())}", again=False)
     if "mistakenly been marked as dead by the GCS" in output:
+        if node_ip != own_ip:
+            words = (
+                f"the head cannot reach {node_ip}: wrong interface; use --node-ip {own_ip}, or leave it out"
+            )
+            return Refusal(words, again=False)
         words = f"the head could not reach this host at {node_ip} and declared it dead; is a firewall between them?"
         return Refusal(words, again=True)
     if "timed out during startup" in output:

@@ -17,7 +17,8 @@ JoinState = Literal["joining", "joined", "refused", "left"]
 
 class JoinedHost(msgspec.Struct, frozen=True):
     """What a host says of itself. ``why``: a sentence, "" if there is nothing to say; ``pid``: of its ``join``, there
-    (of the head's host: of the backend); ``versions``: package -> version that verl's environment has there.
+    (of the head's host: of the backend); ``versions``: package -> version that verl's environment has there;
+    ``reaches_from``: its address when it reaches the head, "" in what an older version wrote.
     """
 
     host: str
@@ -26,6 +27,7 @@ class JoinedHost(msgspec.Struct, frozen=True):
     state: JoinState
     why: str
     versions: dict[str, str] = {}
+    reaches_from: str = ""
 
 
 def write_state(attempt_dir: Path, state: JoinedHost) -> None:

@@ -204,6 +204,8 @@ def worker_env(config: RunConfig) -> dict[str, str]:
             "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,
         }
     )
+    if config.ray.debug:
+        env["RAY_DEBUG"] = "legacy"  # 1, Ray's default, is for an editor, and needs debugpy
     if config.verl.device == "cpu":
         env |= {
             "VERL_USE_EXTERNAL_MODULES": "liverl.verl_runtime.cpu",

@@ -48,6 +48,11 @@ class ReplicaActivity:
         """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
         return self._log.facts.trackers if self._log is not None else {}
 
+    @property
+    def breakpoints(self) -> dict[str, str]:
+        """Breakpoints that wait, see ``TrainerFacts``."""
+        return self._log.facts.breakpoints if self._log is not None else {}
+
     def boot(self, pid: int | None) -> ReplicaBoot | None:
         """The stage of the start of the actor with this pid; None if its log does not say."""
         if self._log is None or pid is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 
 from liverl.causes.inputs.ray_deaths import of_death
 from liverl.causes.verdict.ray_shortage import RayLoad, shortage, wanted
-from liverl.model import Cause, EngineFacts, Level, ServiceState
+from liverl.model import Breakpoint, Cause, EngineFacts, Level, ServiceState
 from liverl.observe.engine.activity import ActivitySigns, ActivityState
 from liverl.plan.spec import RayPlan
 from liverl.procs import procfs
@@ -227,6 +228,32 @@ class VerlReplicas:
     def trackers(self) -> dict[str, str]:
         """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
         return self._activity.trackers
+
+    @property
+    def breakpoints(self) -> tuple[Breakpoint, ...]:
+        """Those that wait in the trainer's processes."""
+        waiting = self._activity.breakpoints
+        if not waiting:
+            return ()
+        command = self._debug_command()
+        return tuple(Breakpoint(process, address, command) for process, address in waiting.items())
+
+    def _debug_command(self) -> str:
+        """What attaches to a breakpoint: Ray's own program, which takes a token only if it is told so (Ray 2.60)."""
+        hub, token = self._supervisor, self._token_file()
+        python = self._ray.python or hub.pythons().get(self._ray.environment) or "python"
+        values = prepare.Placeholders(
+            hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
+        )
+        try:
+            address = prepare.fill(self._ray.address, values)
+        except prepare.PrepareProblem:
+            address = "auto"
+        env = ["RAY_DEBUG=legacy", *(["RAY_AUTH_MODE=token"] if token is not None else [])]
+        if isinstance(token, Path):
+            env.append(f"RAY_AUTH_TOKEN_PATH={shlex.quote(str(token))}")
+        words = [str(python), "-m", "ray.scripts.scripts", "debug", "--address", address]
+        return " ".join([*env, shlex.join(words)])
 
     async def close(self) -> None:
         """Stop the address client."""

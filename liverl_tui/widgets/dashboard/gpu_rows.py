@@ -46,9 +46,12 @@ class GpuFacts:
 
 
 @lru_cache(maxsize=16)
-def columns(owner: int, state: int) -> tuple[Column, ...]:
-    """All columns of the table. ``owner``, ``state``: terminal columns that each gets."""
+def columns(owner: int, state: int, node: int = 0) -> tuple[Column, ...]:
+    """All columns of the table. ``owner``, ``state``, ``node``: terminal columns that each gets; with ``node`` 0 there
+    is no column for the host."""
+    host = (Column("node", "host", node, 0, value=lambda f: f.gpu.node, cell=_node),) if node else ()
     return (
+        *host,
         Column("index", "gpu", 3, 0, ">", value=lambda f: f.gpu.index, label="number", cell=_index),
         _number("util", "util", 4, 0, lambda f: f.gpu.utilization, "utilization", cell=_util),
         Column("bar", "", 8, 7, label="utilization as a bar"),
@@ -110,6 +113,10 @@ def line(facts: GpuFacts, history: str, chosen: Chosen) -> Row:
                 row.add(text, style, width, column.align)
         row.add(" ")
     return row
+
+
+def _node(facts: GpuFacts) -> Span:
+    return facts.gpu.node, "text"
 
 
 def _index(facts: GpuFacts) -> Span:

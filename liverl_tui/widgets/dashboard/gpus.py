@@ -21,18 +21,20 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.meters import History, history_head
-from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows
-from liverl_tui.widgets.dashboard.selection import ServiceSelected
+from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows, host_rows
+from liverl_tui.widgets.dashboard.host_rows import HostGpus
+from liverl_tui.widgets.dashboard.selection import ServiceSelected, Unfolded
 
 SAMPLE_S = 0.9  # seconds between two samples of the histories; snapshots come every 0.5 or 1 s
 SPINNING_S = 10.0  # seconds: a shorter time of low power may be the gap between two kernels, not a stall
 WIDE = 200  # terminal columns: a width at which every column is as wide as it can be
 HOST = "host"  # key of the host's history
+LEAST_OF_HOSTS = 4  # lines of hosts that are always there, the worst ones
 
 
 class GpusPane(GridPane):
     """One item for each GPU, or for each service if the snapshot has no GPUs. Items are keyed by GPU UUID or service
-    name."""
+    name. Above one host, one item for each host, the worst first, and its GPUs behind it if it was unfolded."""
 
     scope = "gpus"
     title = "GPUs"
@@ -53,6 +55,8 @@ class GpusPane(GridPane):
         # UUID -> Unix time of the first of the samples with high utilization and low power
         self._spinning: dict[str, float] = {}
         self._sampled = 0.0
+        self._hosts: dict[str, HostGpus] = {}  # by key, the worst first; none of a run on one host
+        self._open: set[str] = set()  # hosts whose GPUs are shown
 
     # -- facts
 
@@ -80,8 +84,29 @@ class GpusPane(GridPane):
             self._labels = {
                 u: of_gpu(g, snapshot_index, now, self._spinning_for(u)) for u, g in self._gpus.items()
             }
+            self._take_hosts(snapshot, now)
         else:
+            self._hosts = {}
             self._labels = {name: of_service(s, now) for name, s in self._services.items()}
+
+    def _take_hosts(self, snapshot: Snapshot, now: float) -> None:
+        of: dict[str, list[tuple[GpuStatus, StatusLabel]]] = {
+            node.name: [] for node in snapshot.nodes if node.name
+        }
+        for uuid, gpu in self._gpus.items():
+            of.setdefault(gpu.node, []).append((gpu, self._labels[uuid]))
+        nodes = {node.name: node for node in snapshot.nodes}
+        hosts = [
+            HostGpus(name, nodes.get(name), host_rows.worst_gpus_first(gpus), now)
+            for name, gpus in of.items()
+        ]
+        hosts.sort(key=lambda host: not host.problem)
+        self._hosts = {f"{host_rows.HOST}{host.name}": host for host in hosts} if len(hosts) > 1 else {}
+
+    @property
+    def _folds(self) -> bool:
+        """Whether the items are hosts; what is sorted or looked for may be on a folded host."""
+        return bool(self._hosts) and self.sorting is None and not self.prompt.text
 
     def _sample(self, snapshot: Snapshot) -> None:
         at = self._sampled = snapshot.at
@@ -124,7 +149,7 @@ class GpusPane(GridPane):
     @property
     def wanted_rows(self) -> int:
         """Rows of the pane with every item on a line of its own."""
-        count = len(self._gpus or self._services)
+        count = len(self.items())
         return 1 + len(self.lead(80, True)) + (count + 1 if count else 0) + len(self.tail(80))
 
     @property
@@ -132,20 +157,29 @@ class GpusPane(GridPane):
         """Rows of the pane with as many items on a line, below heads, as fit into 80 columns."""
         most = 80 // (gpu_rows.GOOD_CELL if self._gpus else cpu_rows.CELL)
         lines = -(-len(self._gpus or self._services) // most)
+        if self._hosts:
+            lines = min(LEAST_OF_HOSTS, -(-len(self._hosts) // (80 // host_rows.CELL)))
         return 1 + len(self.lead(80, False)) + (lines + 1 if lines else 1) + len(self.tail(80))
 
     # -- drawing
 
     def items(self) -> Sequence[str]:
-        """The UUIDs of the GPUs; without GPUs, the names of the services."""
+        """The UUIDs of the GPUs, of folded hosts their keys; without GPUs, the names of the services."""
+        if self._folds:
+            keys: list[str] = []
+            for key, host in self._hosts.items():
+                keys += [key, *(gpu.uuid for gpu, _ in host.gpus if key in self._open)]
+            return keys
         return tuple(self._gpus or self._services)
 
     def columns(self) -> tuple[Column, ...]:
         """All columns of the table of GPUs; without GPUs, of services."""
         return self._columns(WIDE)
 
-    def item(self, key: str) -> gpu_rows.GpuFacts | cpu_rows.CpuFacts:
-        """What is known of a GPU or service."""
+    def item(self, key: str) -> gpu_rows.GpuFacts | cpu_rows.CpuFacts | None:
+        """What is known of a GPU or service; None for a host."""
+        if key in self._hosts:
+            return None
         label = self._labels[key]
         if key in self._gpus:
             return gpu_rows.GpuFacts(self._gpus[key], label)
@@ -153,10 +187,12 @@ class GpusPane(GridPane):
 
     def words(self, key: str) -> str:
         """Number, name, UUID, owner and verdict of a GPU; name, kind and state of a service."""
+        if key in self._hosts:
+            return f"{key} {self._hosts[key].label.text}"
         text = self._labels[key].text
         if key in self._gpus:
             gpu = self._gpus[key]
-            return f"{gpu.index} {gpu.name} {gpu.uuid} {gpu.owner} {text}"
+            return f"{gpu.node} {gpu.index} {gpu.name} {gpu.uuid} {gpu.owner} {text}"
         return f"{key} {self._services[key].kind} {text}"
 
     @property
@@ -174,7 +210,20 @@ class GpusPane(GridPane):
         if not self._gpus:
             note = (snapshot.gpu_note or "none seen yet").removeprefix("n/a (").removesuffix(")")
             return f"(no GPUs: {one_line(note)})", "dim"
-        return gpu_rows.facts_of(snapshot.gpus, list(self._labels.values()))
+        text, style = gpu_rows.facts_of(snapshot.gpus, list(self._labels.values()))
+        lost = [
+            host.name for host in self._hosts.values() if host.node is not None and host.node.state == "lost"
+        ]
+        if self._hosts:
+            first, _, rest = text.partition("  ")
+            text = f"{first} on {len(self._hosts)} hosts{'  ' if rest else ''}{rest}"
+        if lost:
+            text, style = f"{text}  ✖ {len(lost)} lost", "bad"
+        return text, style
+
+    def markable(self, key: str) -> bool:
+        """All but hosts."""
+        return key not in self._hosts
 
     def lead(self, width: int, table: bool) -> Sequence[Row]:
         """Without GPUs, the line of the host; otherwise nothing."""
@@ -198,7 +247,10 @@ class GpusPane(GridPane):
         return [Row((f"▲ {one_line(part)}", "warn")) for part in note.split("; ")]
 
     def head(self, width: int) -> Row | None:
-        """The column heads of the table of GPUs or services; that of the histories says which time they show."""
+        """The column heads of the table of GPUs or services; that of the histories says which time they show. Those of
+        hosts while all of them are folded."""
+        if self._folds and not self._open:
+            return host_rows.gpu_head(self._host_names)
         named = (
             (replace(c, head=history_head(w, self._ended)) if c.name == "history" else c, w)
             for c, w in self.table(width)
@@ -207,12 +259,16 @@ class GpusPane(GridPane):
 
     def cell_head(self, width: int) -> Row:
         """The heads above a cell."""
+        if self._folds and not self._open:
+            return host_rows.gpu_cell_head(width)
         if self._gpus:
             return gpu_rows.cell_head(width)
         return cpu_rows.cell_head(self._longest_name, width, self._ended)
 
     def row(self, key: str, width: int) -> Row:
-        """One GPU or service as a line of the table."""
+        """One GPU or service as a line of the table; a host as a line of its own."""
+        if key in self._hosts:
+            return host_rows.gpu_line(self._hosts[key], self._host_names)
         chosen, facts = self.table(width), self.item(key)
         history = self._history_cells(key, chosen)
         if isinstance(facts, gpu_rows.GpuFacts):
@@ -220,7 +276,9 @@ class GpusPane(GridPane):
         return cpu_rows.line(facts, history, chosen)
 
     def cell(self, key: str, width: int) -> Row:
-        """One GPU or service as a cell, for panes with too few lines."""
+        """One GPU, service or host as a cell, for panes with too few lines."""
+        if key in self._hosts:
+            return host_rows.gpu_cell(self._hosts[key], width)
         if key in self._gpus:
             return gpu_rows.cell(self._gpus[key], self._labels[key], width)
         return cpu_rows.cell(
@@ -244,9 +302,15 @@ class GpusPane(GridPane):
         if self._gpus:
             owner = max(len(gpu.owner) for gpu in self._gpus.values())
             state = max(len(label.text) for label in self._labels.values())
-            return gpu_rows.columns(*gpu_rows.widths(owner, state, width))
+            node = min(20, max((len(gpu.node) for gpu in self._gpus.values()), default=0))
+            return gpu_rows.columns(*gpu_rows.widths(owner, state, width), node=node if self._hosts else 0)
         host = self._view.snapshot.backend.host if self._view.snapshot is not None else ""
         return cpu_rows.columns(max(self._longest_name, len(host)))
+
+    @property
+    def _host_names(self) -> int:
+        """Columns of the longest name of a host."""
+        return min(24, max((len(host.name) for host in self._hosts.values()), default=0))
 
     @property
     def _longest_name(self) -> int:
@@ -275,7 +339,7 @@ class GpusPane(GridPane):
         """The service that uses the GPU under the cursor, or the service under the cursor; None if no service of this
         run uses that GPU."""
         key = self.cursor
-        return self._service_of(key) if key is not None else None
+        return self._service_of(key) if key is not None and key not in self._hosts else None
 
     def _service_of(self, key: str) -> str | None:
         if key in self._gpus and self._view.snapshot is not None:
@@ -288,9 +352,16 @@ class GpusPane(GridPane):
             self.post_message(ServiceSelected(name))
 
     def action_select(self) -> None:
-        """Open the screen of the GPU under the cursor; without GPUs, that of the service."""
+        """Open the screen of the GPU under the cursor; without GPUs, that of the service. Unfold a host, or fold it."""
         key = self.cursor
-        if key in self._gpus:
+        if key in self._hosts:
+            if not self._hosts[key].gpus:
+                self.say(f"{self._hosts[key].name} shows no GPUs")
+                return
+            self._open ^= {key}
+            self.update()
+            self.post_message(Unfolded())
+        elif key in self._gpus:
             host_of(self).navigation.open_gpu(key)
         elif key is not None:
             host_of(self).navigation.open_service(key)

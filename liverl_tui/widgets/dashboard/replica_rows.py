@@ -76,6 +76,11 @@ class ReplicaFacts:
         return known.kind if known is not None else ""
 
     @property
+    def node(self) -> str:
+        """The host of the replica; "" where that is not known."""
+        return self.replica.node if self.replica is not None else ""
+
+    @property
     def cpu(self) -> float | None:
         """CPU of its processes in percent of a core; None if it has none here."""
         return (
@@ -97,11 +102,12 @@ _NO_ENGINE = EngineFacts()
 
 @lru_cache(maxsize=16)
 def columns(
-    name: int, state: int, gpus: int, narrow: bool = False, carrier: Carrier = "proxy"
+    name: int, state: int, gpus: int, narrow: bool = False, carrier: Carrier = "proxy", node: int = 0
 ) -> tuple[Column, ...]:
     """All columns of the table. ``name``, ``gpus``: terminal columns that the longest of each needs; with ``gpus`` 0
     there is no column for them. ``state``: that of the states. ``narrow``: an address is its port only.
-    ``carrier``: what carries the trials; without a list of replicas, there is no column for that."""
+    ``carrier``: what carries the trials; without a list of replicas, there is no column for that. ``node``: as
+    ``gpus``, for the host."""
     every = (
         Column(
             "name",
@@ -159,6 +165,9 @@ def columns(
             cell=_port_cell if narrow else _plain(lambda f: f.address),
             label="address",
         ),
+        Column(
+            "node", "host", min(max(4, node), 20), 5, value=lambda f: f.node, cell=_plain(lambda f: f.node)
+        ),
         Column("kind", "kind", 10, 11, value=lambda f: f.kind, cell=_plain(lambda f: f.kind)),
         _number(
             "waiting", "waiting", 7, 12, lambda f: f.engine.waiting, "waiting requests", _whole, shown=False
@@ -187,7 +196,7 @@ def columns(
         _number("cpu", "cpu", 5, 12, lambda f: f.cpu, "CPU", _percent_of_core, shown=False),
         _number("memory", "mem", 5, 12, lambda f: f.memory, "memory", size, shown=False),
     )
-    present = {"gpus": bool(gpus), "listed": CARRIER_WORDS[carrier].keeps_list}
+    present = {"gpus": bool(gpus), "node": bool(node), "listed": CARRIER_WORDS[carrier].keeps_list}
     return tuple(c for c in every if present.get(c.name, True))
 
 
@@ -384,11 +393,13 @@ def workers_line(label: StatusLabel, snapshot: Snapshot, name_width: int, state_
     return row.add("  ".join([*_session_facts(snapshot, sessions), hosts_words(sessions)]), "text")
 
 
-def host_line(name: str, label: StatusLabel, words: str, name_width: int, state_width: int) -> Row:
+def host_line(
+    name: str, label: StatusLabel, words: str, name_width: int, state_width: int, *, problem: bool
+) -> Row:
     """A host of a run on several, or all of them: state, and ``words`` on what is wrong or where it is."""
     row = Row().add(name, "text", name_width).add(" ")
     row.add(label.text, label.style, max(state_width, len(label.text)))
-    return row.add(f" {words}" if words else "", "text" if label.problem else "dim")
+    return row.add(f" {words}" if words else "", "warn" if problem else "dim")
 
 
 def short_line(labels: list[tuple[str, StatusLabel]]) -> Row:

@@ -27,13 +27,14 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import STEPS, Chosen, Column, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
+from liverl_tui.widgets.dashboard.host_rows import HOST, replicas_words
 from liverl_tui.widgets.dashboard.replica_rows import WORKERS, ReplicaFacts
 from liverl_tui.widgets.dashboard.selection import ServiceSelected, Unfolded
 
 PROBLEMS = "problems first"  # an order of the list
 MISSING = "-"  # key of the row about replicas that do not exist yet
 HOSTS = "hosts"  # name of the row about all hosts, which unfolds
-_HOST = "host "  # the keys of the rows of single hosts begin so; no service has a space in its name
+FEW = 8  # replicas: of at most so many, each has a row from the start
 # kind -> states without a row: environments that are built, tasks that are done
 _QUIET = {"environment": ("ready", "stopped"), "task": ("stopped",)}
 
@@ -62,7 +63,12 @@ class ReplicasPane(RowsPane):
         self._names = 0  # columns of the longest name
         self._state = STEPS[0]  # columns of the states
         self._hosts: dict[str, NodeStatus] = {}  # by key, the worst first; none of a run on one host
-        self._unfolded = False  # whether each host has a row
+        self._unfolded = False  # whether each host has a row, while no replica is on one
+        self._of_host: dict[
+            str, tuple[str, ...]
+        ] = {}  # key of a host -> its replicas; empty while none is on one
+        self._open: set[str] | None = None  # hosts whose replicas have rows; None: the user has not chosen
+        self._beside: tuple[str, ...] = ()  # the rows below the replicas
         self._hidden: tuple[str, ...] = ()  # services without a row for lack of room
 
     def show(self, view: View) -> None:
@@ -94,18 +100,24 @@ class ReplicasPane(RowsPane):
                 str(i) for i in sorted(indices[u] for u in replica.gpus if u in indices)
             )
         self._take_hosts(snapshot, now)
-        names = (name for name in self._labels if name not in self._hosts)
+        missing = (MISSING,) if self._missing else ()
+        self._beside = (*missing, *_beside(self._services, workers=workers))
+        self._items = (*self._host_keys, *self._loose, *self._beside)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Choose the widths of names and states, for the rows that there are: not for replicas on folded hosts."""
+        items = self.items()
+        names = (name for name in items if name in self._labels and name not in self._hosts)
         self._names = min(20, max(map(len, (*names, *self._host_names)), default=0))
         # What follows the state is in columns for replicas that serve; in other rows the state may be longer.
-        serving = (n for n, r in self._replicas.items() if r.state in SERVING)
+        serving = (name for name in items if name in self._replicas and self._replicas[name].state in SERVING)
         self._state = stepped(max((len(self._labels[name].text) for name in serving), default=0))
-        missing = (MISSING,) if self._missing else ()
-        self._items = (
-            *self._host_keys,
-            *self._replicas,
-            *missing,
-            *_beside(self._services, workers=workers),
-        )
+
+    def rearrange(self) -> None:
+        """See ``ArrangedList.rearrange``."""
+        self._fit()
+        super().rearrange()
 
     def _take_hosts(self, snapshot: Snapshot, now: float) -> None:
         """The hosts, by keys that stay the same: of those without a name by number. None after the end of a run that
@@ -116,21 +128,59 @@ class ReplicasPane(RowsPane):
         nameless = 0
         for node in worst_first(snapshot.nodes):
             nameless += not node.name
-            key = f"{_HOST}{node.name or nameless}"
+            key = f"{HOST}{node.name or nameless}"
             self._hosts[key] = node
             self._labels[key] = of_node(node, now)
+        self._of_host = {}
+        if len(self._hosts) > 1 and any(replica.node for replica in self._replicas.values()):
+            found: dict[str, list[str]] = {key: [] for key in self._hosts}
+            for name, replica in self._replicas.items():
+                found.get(f"{HOST}{replica.node}", []).append(name)
+            self._of_host = {key: tuple(names) for key, names in found.items()}
+            ranked = sorted(
+                self._hosts, key=lambda key: not (self._labels[key].problem or self._troubled(key))
+            )
+            self._hosts = {key: self._hosts[key] for key in ranked}
         if self._hosts:
             self._labels[HOSTS] = of_nodes(snapshot.nodes)
 
     @property
     def _host_names(self) -> list[str]:
         """What stands in the first column of the rows of single hosts."""
-        return [f"  {node.name or '(none)'}" for node in self._hosts.values()] if self._unfolded else []
+        return [f"  {node.name or '(none)'}" for node in self._hosts.values()] if self._listed else []
+
+    @property
+    def _listed(self) -> bool:
+        """Whether each host has a row."""
+        return self._unfolded or bool(self._of_host)
+
+    def _is_open(self, key: str) -> bool:
+        """Whether the replicas of this host have rows."""
+        return len(self._replicas) <= FEW if self._open is None else key in self._open
+
+    def _troubled(self, key: str) -> bool:
+        """Whether something is wrong with a replica of this host."""
+        return replicas_words(self._on(key))[1]
+
+    def _on(self, key: str) -> list[tuple[ReplicaStatus, StatusLabel]]:
+        return [(self._replicas[name], self._labels[name]) for name in self._of_host.get(key, ())]
 
     @property
     def _host_keys(self) -> tuple[str, ...]:
-        """The rows about hosts: in front, so that a lost one is seen without scrolling."""
-        return (HOSTS, *(self._hosts if self._unfolded else ())) if self._hosts else ()
+        """The rows about hosts, in front, so that a lost one is seen without scrolling; behind each, if it is open, its
+        replicas."""
+        if not self._hosts:
+            return ()
+        keys = [HOSTS]
+        for key in self._hosts if self._listed else ():
+            keys += [key, *(self._of_host.get(key, ()) if self._is_open(key) else ())]
+        return tuple(keys)
+
+    @property
+    def _loose(self) -> tuple[str, ...]:
+        """The replicas that are on no host that is listed."""
+        held = {name for names in self._of_host.values() for name in names}
+        return tuple(name for name in self._replicas if name not in held)
 
     @property
     def _missing(self) -> int:
@@ -158,14 +208,21 @@ class ReplicasPane(RowsPane):
 
     def items(self) -> Sequence[str]:
         """Names of the replicas, ``MISSING`` if some do not exist yet, then names of the services."""
-        if not self.in_own_order(PROBLEMS):
-            return self._items
-        above = self._host_keys
-        rest = self._items[len(above) + len(self._replicas) :]
-        problems = sorted(
-            self._replicas, key=lambda n: (not self._labels[n].problem, self._replicas[n].state == "ready")
-        )
-        return (*above, *problems, *rest)
+        above = tuple(key for key in self._host_keys if self._is_of_hosts(key))
+        if self.in_own_order(PROBLEMS):
+            problems = sorted(
+                self._replicas,
+                key=lambda n: (not self._labels[n].problem, self._replicas[n].state == "ready"),
+            )
+            wrong = [key for key in above[1:] if not self._of_host or self._labels[key].problem]
+            return (*above[:1], *wrong, *problems, *self._beside)
+        if self._of_host and (self.sorting is not None or self.prompt.text):
+            return (
+                *above,
+                *self._replicas,
+                *self._beside,
+            )  # what is sorted or looked for may be on a folded host
+        return self._items
 
     def columns(self) -> tuple[Column, ...]:
         """All columns of the table."""
@@ -207,7 +264,10 @@ class ReplicasPane(RowsPane):
         return bool(self._hosts) and (key == HOSTS or key in self._hosts)
 
     def _words_of_hosts(self, key: str) -> str:
-        return nodes_words((*self._hosts.values(),)) if key == HOSTS else node_words(self._hosts[key])
+        if key == HOSTS:
+            return nodes_words((*self._hosts.values(),))
+        replicas = replicas_words(self._on(key))[0]
+        return "  ".join(part for part in (replicas, node_words(self._hosts[key], self._clock.now())) if part)
 
     def facts(self) -> tuple[str, str]:
         """How many replicas are ready, get new trials, and are draining; a warning if some are missing."""
@@ -260,8 +320,9 @@ class ReplicasPane(RowsPane):
 
     def _columns(self, *, narrow: bool) -> tuple[Column, ...]:
         gpus = max(map(len, self._gpus.values()), default=0)
+        node = max((len(replica.node) for replica in self._replicas.values()), default=0)
         carrier = self._view.snapshot.carrier if self._view.snapshot is not None else "proxy"
-        return replica_rows.columns(self._names, self._state, gpus, narrow, carrier)
+        return replica_rows.columns(self._names, self._state, gpus, narrow, carrier, node)
 
     def row(self, key: str, width: int) -> Row:
         """A line of the table for a replica that serves; state, progress and reason for any other."""
@@ -277,7 +338,9 @@ class ReplicasPane(RowsPane):
         names = max(7, self._names)
         if self._is_of_hosts(key):
             name = key if key == HOSTS else f"  {self._hosts[key].name or '(none)'}"
-            return replica_rows.host_line(name, label, self._words_of_hosts(key), names, self._state)
+            problem = label.problem or self._troubled(key)
+            words = self._words_of_hosts(key)
+            return replica_rows.host_line(name, label, words, names, self._state, problem=problem)
         if replica is not None and replica.state in SERVING:
             facts = ReplicaFacts(key, label, replica, service, snapshot_index, now, self._gpus[key])
             return replica_rows.line(facts, self.table(width))
@@ -321,12 +384,17 @@ class ReplicasPane(RowsPane):
             host_of(self).navigation.open_service(self._service_of(key))
 
     def _unfold(self, key: str) -> None:
-        if key != HOSTS:
+        if key != HOSTS and not self._of_host.get(key):
             node = self._hosts[key]
             done = f"{node.name or 'this host'} has nothing to open"
             self.say(f"run there: {node.command}" if node.command else done)
             return
-        self._unfolded = not self._unfolded
+        if self._of_host:
+            opened = {one for one in self._of_host if self._is_open(one)}
+            everything = set() if opened else set(self._of_host)
+            self._open = everything if key == HOSTS else opened ^ {key}
+        else:
+            self._unfolded = not self._unfolded
         self.show(self._view)
         self.post_message(Unfolded())
 

@@ -321,6 +321,17 @@ def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
         yield Finding("run.replicas", words, f"infrastructure.ngpus_per_node: {have}", allowed)
 
 
+@_rule("run.topology", "run.engine", "infrastructure.nnodes")
+def _one_host(c: RunConfig) -> Iterator[Finding]:
+    if when.managed(c) and ENGINES[c.run.engine].gpus and c.infrastructure.nnodes > 1:
+        words = "topology managed starts its replicas as processes of this host, and none on another one"
+        hint = (
+            "start one run on each host, with proxy.host 0.0.0.0, and put one proxy in front of the proxies of all; or "
+            "let verl place the replicas: run.topology verl or in_process"
+        )
+        yield Finding("infrastructure.nnodes", words, str(c.infrastructure.nnodes), "1", hint)
+
+
 @_rule("run.topology", "training.max_prompt_length", "training.max_response_length", "vllm.max_model_length")
 def _window(c: RunConfig) -> Iterator[Finding]:
     total = c.training.max_prompt_length + c.training.max_response_length

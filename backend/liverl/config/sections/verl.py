@@ -34,6 +34,7 @@ class Ray(Struct, frozen=True, kw_only=True):
     temp_dir: str
     object_store_memory: Count | None
     timeline: bool
+    debug: bool
 
 
 class VerlFaults(Struct, frozen=True, kw_only=True):

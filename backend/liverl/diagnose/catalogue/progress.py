@@ -132,7 +132,7 @@ def _explained(now: Snapshot) -> bool:
     """Whether the trainer waits for something that has an alert of its own, or is not expected to be up yet."""
     replicas = now.replicas
     serving = not replicas.expected or replicas.ready > 0 or now.step is None
-    return now.carrier_down is not None or not serving or waits_for_stalled(now)
+    return now.carrier_down is not None or not serving or waits_for_stalled(now) or bool(now.breakpoints)
 
 
 def _all_done(now: Snapshot) -> bool:

@@ -43,6 +43,8 @@ class TrainerFacts(msgspec.Struct, frozen=True):
     finished: bool = False
     # Where it logs its metrics besides: ``wandb`` -> URL of the run, ``tensorboard`` -> folder of its event files.
     trackers: dict[str, str] = {}
+    # Breakpoints that wait for `ray debug`: the process as Ray names it (``TaskRunner pid=12``) -> address.
+    breakpoints: dict[str, str] = {}
 
 
 _TYPES: dict[str, type[int] | type[str]] = {
@@ -63,6 +65,10 @@ _SAVING = late_pattern(r"Saving checkpoint to ([^\r\n]*\S)")
 # run has its key. verl/utils/tracking.py: the folder of tensorboard.
 _WANDB = late_pattern(r"\bView run\b[^\r\n]{0,200}? at:? (https?://[^\s\x00-\x1f?#]{1,500})")
 _TENSORBOARD = late_pattern(r"Saving tensorboard log to ([^\r\n]{1,1000}?)\.?\s*$")
+# ray/util/rpdb.py of Ray 2.60, below Ray's prefix of a worker's line, with RAY_DEBUG=legacy.
+_BREAKPOINT = late_pattern(
+    r"(?:\(([^()\r\n]{1,200})\) )?RemotePdb (?:session open at ([^\s,]{1,200}), use|(accepted) connection from)"
+)
 
 
 def engine_facts(facts: BootFacts, lines: Iterable[str], log: BootLog, *, started: bool = False) -> BootFacts:
@@ -108,6 +114,11 @@ def trainer_facts(facts: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
             news["saving"] = match.group(1)
         elif ("raining" in line or "Final" in line) and finishes(line):
             news["finished"] = True
+        elif "RemotePdb" in line and (match := _BREAKPOINT.search(line)):
+            waiting = news.get("breakpoints", facts.breakpoints)
+            assert isinstance(waiting, dict)
+            others = {name: address for name, address in waiting.items() if name != (match[1] or "")}
+            news["breakpoints"] = others if match[3] else {**others, match[1] or "": match[2]}
         elif "View run" in line and "wandb" in line and (match := _WANDB.search(line)):
             news["trackers"] = {**_known(facts, news), "wandb": match.group(1)}
         elif "Saving tensorboard log to" in line and (match := _TENSORBOARD.search(line)):

@@ -82,6 +82,7 @@ class RayNode(msgspec.Struct, frozen=True):
     resources: dict[str, float] = {}
     name: str = ""
     message: str = ""  # why it is DEAD
+    lived: float | None = None  # seconds, of one that is DEAD
 
 
 class RayGpu(msgspec.Struct, frozen=True, rename="camel"):
@@ -220,6 +221,7 @@ class RayRest:
                 resources=_numbers(row.get("resources_total")),
                 name=_text(row.get("node_name")),
                 message=_text(row.get("state_message")),
+                lived=_lived(row),
             )
             for row in _rows(reply)
         )
@@ -473,6 +475,11 @@ def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if not isinstance(rows, list):
         raise RayError(f"Ray's dashboard returned no list ({str(reply)[:200]})")
     return [row for row in rows if isinstance(row, Mapping)]
+
+
+def _lived(row: Mapping[str, Any]) -> float | None:
+    began, ended = _int(row.get("start_time_ms")), _int(row.get("end_time_ms"))
+    return (ended - began) / 1000 if began and ended >= began else None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
