@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -32,6 +33,9 @@ from liverl_tui.text import themes
 from liverl_tui.widgets.base.cells import CellPanel
 from liverl_tui.widgets.base.keybar import KeyBar
 
+if TYPE_CHECKING:
+    from liverl.offline.run_list import RunListed
+
 FRESH_S = 0.6  # seconds after a view during which clocks on the screen are not redrawn
 HOLD_S = 0.5  # maximum seconds for which the first paint waits until the panes are filled
 _BACK = "back"  # bound on all screens, and not listed in the help
@@ -44,8 +48,9 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     ``readonly``: refuse every key that would change the run, and say ``why_readonly``. ``theme``: None = the default
     one. ``problems``: settings that cannot be used, each told once. ``bell``: whether the terminal's bell may ring;
     ``desktop``: as ``ui.desktop``. ``first``: state of the run, if already known, over ``link``. ``hints``: show the
-    most useful keys until one is pressed. ``last_visit``: say what has happened since then. ``painted``: called once,
-    after the first paint."""
+    most useful keys until one is pressed. ``last_visit``: say what has happened since then.
+    ``opens_others``: whoever runs this application shows another run if one is chosen, see ``next_run``.
+    ``painted``: called once, after the first paint."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
@@ -66,6 +71,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         link: Link = "live",
         hints: bool = False,
         last_visit: Visit | None = None,
+        opens_others: bool = False,
         painted: Callable[[], object] = lambda: None,
     ) -> None:
         if not os.environ.get("NO_COLOR"):
@@ -77,6 +83,8 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.why_readonly = why_readonly
         self.hints = hints
         self.last_visit = last_visit
+        self.next_run: Path | None = None  # the run to show after this one; None: none was chosen
+        self._opens_others = opens_others
         self._problems = tuple(problems)
         self._summed_up = last_visit is None
         self.view = View() if first is None else View(link, snapshot=first)
@@ -103,7 +111,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             return themes.MONOCHROME
         return themes.PALETTES.get(self.theme, themes.DARK)
 
-    def get_default_screen(self) -> Dashboard:
+    def get_default_screen(self) -> RunScreen:
         """Open the dashboard first."""
         return Dashboard()
 
@@ -205,6 +213,24 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         """Send a control sequence that is no part of a screen (title, clipboard); dropped before the start."""
         if self.driver is not None:
             self.driver.write(sequence)
+
+    def open_run(self, run: RunListed) -> None:
+        """Close this interface for that of another run; the run that was shown goes on."""
+        path = Path(run.run_dir)
+        if os.path.realpath(path) == os.path.realpath(self.source.run.path):
+            while len(self.screen_stack) > 1:
+                self.pop_screen()
+        elif run.state == "elsewhere":
+            self.notifications.toast(
+                f"{run.run} is running on {run.host}: ssh {run.host} liverl-tui attach --run {path}",
+                "warning",
+            )
+        elif not self._opens_others or self.next_attempt.command:
+            why = "the next attempt is being begun" if self._opens_others else self.why_readonly
+            self.notifications.toast(f"{why}; to open it: liverl-tui attach --run {path}", "warning")
+        else:
+            self.next_run = path
+            self.exit()
 
     def leave(self) -> None:
         """Ask whether to detach from the run or to stop it, and exit."""

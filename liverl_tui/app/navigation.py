@@ -195,6 +195,13 @@ class Navigation:
 
         self._open(SandboxesScreen())
 
+    def action_runs(self) -> None:
+        """Show all runs of this host and of the shown run's directory."""
+        from liverl_tui.screens.runs import RunsScreen
+
+        run = self._host.source.run.path
+        self._open(RunsScreen(run.parents[1] if self._in_run else None, run))
+
     def action_help(self) -> None:
         """Show the keys of the current screen and of the focused pane."""
         from liverl_tui.screens.help import HelpScreen

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
@@ -26,8 +26,18 @@ if TYPE_CHECKING:
     from liverl.watch.watcher import Watcher
 
 
-def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[..., object] | None = None) -> int:
-    """Show ``run`` until the user leaves. Return the run's exit code if it has ended by then, else 0.
+class Closed(NamedTuple):
+    """How the user has left. ``exit_code``: for the shell; ``next_run``: the run to show next, None if none was
+    chosen."""
+
+    exit_code: int
+    next_run: Path | None = None
+
+
+def run_interface(
+    run: RunDir, *, readonly: bool = False, start: Callable[..., object] | None = None
+) -> Closed:
+    """Show ``run`` until the user leaves. The exit code is the run's if it has ended by then, else 0.
 
     After SIGTERM or SIGHUP, return the exit code of that signal. ``start``: starts the backend while the interface
     is already open; see ``RunSource``.
@@ -43,6 +53,22 @@ def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[..., o
         return _run(run, settings, readonly, start)
     finally:
         gc.enable()
+
+
+def run_list(run_root: Path | None) -> Closed:
+    """Show all runs until the user opens one or leaves. ``run_root``: a further directory of runs."""
+    settings = read_settings(Path(os.devnull))  # of the environment only
+    in_force.install(settings.keys)
+    before_textual()
+    gc.disable()
+    try:
+        from liverl_tui.app.runs import RunsApp
+
+        app = RunsApp(run_root, settings, _collect)
+        app.run(mouse=settings.mouse)
+    finally:
+        gc.enable()
+    return Closed(app.return_code or ExitCode.OK, app.next_run)
 
 
 def run_demo(recording: Recording, folder: Path, speed: float) -> int:
@@ -119,7 +145,7 @@ def _collect() -> None:
     gc.enable()
 
 
-def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[..., object] | None) -> int:
+def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[..., object] | None) -> Closed:
     first = FirstLook(run) if start is None else None
     in_force.install(settings.keys)  # before any widget is imported
     before_textual()
@@ -139,6 +165,7 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[...,
         first=snapshot,
         hints=first_start(),
         last_visit=read_visit(run.path) if start is None else None,
+        opens_others=True,
         painted=_collect,
     )
     app.run(mouse=settings.mouse)
@@ -146,10 +173,12 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[...,
     if source.error is not None:
         raise source.error
     if app.return_code:
-        return app.return_code
+        return Closed(app.return_code)
+    if app.next_run is not None:
+        return Closed(ExitCode.OK, app.next_run)
     _print(farewell(app.view, run.name, str(run.path)))
     result = run.read_result() if app.view.link == "ended" else None
-    return result.exit_code if result is not None else ExitCode.OK
+    return Closed(result.exit_code if result is not None else ExitCode.OK)
 
 
 def _print(text: str) -> None:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
-from liverl.util.ages import ago
 from liverl.util.plural import quantity
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
+from liverl_tui.text.comparison import lines
 from liverl_tui.text.errors import CliError
-from liverl_tui.text.table import aligned
-from liverl_tui.text.words import cut
-
-if TYPE_CHECKING:
-    from liverl.observe.metrics.parting import Parting
-    from liverl.offline.compare import Compared, Comparison, Curve
-
-LETTERS = "ABCDEF"
-WIDEST = 34  # columns of one run
-UNKNOWN = "-"
 
 
 @click.command("compare")
@@ -58,135 +46,3 @@ def compare_command(runs: tuple[str, ...], as_json: bool, run_root: Path | None)
     for line in lines(comparison, shutil.get_terminal_size((120, 24)).columns):
         echo(line)
     return ExitCode.OK
-
-
-def lines(comparison: Comparison, width: int) -> Iterator[str]:
-    """The comparison as lines of at most about ``width`` columns."""
-    runs = comparison.runs
-    for letter, one in zip(LETTERS, runs, strict=False):
-        mark = "  (a smoke run: small batches)" if one.smoke else ""
-        yield f"{letter}  {one.run}  {one.run_dir}{mark}"
-    yield ""
-    yield from _table(
-        [("", *LETTERS[: len(runs)]), *((name, *(cell(one) for one in runs)) for name, cell in _ROWS)], width
-    )
-    yield ""
-    yield from _configuration(comparison, width)
-    yield ""
-    yield from _curves(comparison, width)
-    yield from _alerts(runs)
-    for letter, one in zip(LETTERS, runs, strict=False):
-        yield from (f"not compared: of {letter}, {what}" for what in one.unknown)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return UNKNOWN
-    return f"{value:.3f}" if 0.01 <= abs(value) < 1000 or not value else f"{value:.3g}"
-
-
-def _reward(one: Compared) -> str:
-    if one.reward_first is None:
-        return UNKNOWN
-    return f"{_number(one.reward_first)} -> {_number(one.reward_last)}"
-
-
-def _steps(one: Compared) -> str:
-    done = UNKNOWN if one.steps is None else str(one.steps)
-    return done if one.total_steps is None else f"{done} of {one.total_steps}"
-
-
-_ROWS = (
-    ("state", lambda one: one.state),
-    ("model", lambda one: Path(one.model).name or UNKNOWN),
-    ("steps", _steps),
-    ("attempts", lambda one: str(one.attempts)),
-    ("reward, first -> last 3 steps", _reward),
-    ("validation, newest", lambda one: _number(one.validation)),
-    ("seconds per step", lambda one: _number(one.step_seconds)),
-    ("duration of its last attempt", lambda one: UNKNOWN if one.seconds is None else ago(one.seconds)),
-    ("cause", lambda one: one.cause or "-"),
-)
-
-
-def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Rows with a head and one column per run; a column is as wide as its longest cell, or as there is room for."""
-    head = max(len(row[0]) for row in rows)
-    count = len(rows[0]) - 1
-    room = max(8, min(WIDEST, (width - head - 2) // count - 2))
-    yield from aligned([(row[0], *(cut(cell, room) for cell in row[1:])) for row in rows])
-
-
-def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
-    from liverl.offline.compare import CONFIGURATION
-
-    runs, differences = comparison.runs, comparison.config
-    if not differences:
-        known = not any("configuration" in what for one in runs for what in one.unknown)
-        yield (
-            "the configurations are the same (keys and passwords are not saved, so not compared)"
-            if known
-            else "the configurations could not be compared"
-        )
-        return
-    used = [one for one in differences if not one.inert]
-    idle = [one.key for one in differences if one.inert]
-    if used:
-        yield f"the configurations differ in {quantity(len(used), 'key')}:"
-        read = [not any(what.startswith(CONFIGURATION) for what in one.unknown) for one in runs]
-
-        def cells(values: Sequence[Any]) -> Iterator[str]:
-            for value, known in zip(values, read, strict=True):
-                yield _value(value) if known else UNKNOWN
-
-        rows = [(f"  {one.key}", *cells(one.values)) for one in used]
-        yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
-    else:
-        yield "the configurations are the same in every key that one of these runs uses"
-    if idle:
-        differ = "differs" if len(idle) == 1 else "differ"
-        yield f"{quantity(len(idle), 'key')} that none of these runs uses {differ}, too: {', '.join(idle)}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else str(value) or '""'
-
-
-def _curves(comparison: Comparison, width: int) -> Iterator[str]:
-    if not comparison.curves:
-        yield "no metric is reported by two of them"
-        return
-    yield "compared with A, step by step:"
-    letters = LETTERS[1 : len(comparison.runs)]
-    rows = [(f"  {curve.name}", *_partings(curve)) for curve in comparison.curves]
-    yield from _table([("", *letters), *rows], width)
-
-
-def _partings(curve: Curve) -> Iterator[str]:
-    for found, key in zip(curve.partings, curve.keys[1:], strict=True):
-        if found is not None:
-            yield _parting(found)
-        else:
-            yield "A does not report it" if key is not None else "not reported"
-
-
-def _parting(found: Parting) -> str:
-    """What is said of one metric of one run beside the first one."""
-    if not found.common:
-        return "no step in common"
-    if found.differs is None:
-        return f"the same ({quantity(found.common, 'step')})"
-    if found.parts is None or found.by is None:
-        return f"differs from {found.differs} on, to both sides"
-    side = "above" if found.by > 0 else "below"
-    return f"{side} from {found.parts} on, by {_number(abs(found.by))}"
-
-
-def _alerts(runs: Sequence[Compared]) -> Iterator[str]:
-    from liverl.offline.compare import only_some
-
-    for alert, which in only_some(runs).items():
-        had = ", ".join(letter for letter, has in zip(LETTERS, which, strict=False) if has)
-        yield f"alert {alert}: only {had}"

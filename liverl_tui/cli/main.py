@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "join": ("join", "Make this host a node of a run that several hosts share."),
     "launcher": ("launcher", "Print a job script that runs a configuration under Slurm."),
     "ls": ("ls", "List runs, live and ended."),
+    "runs": ("runs", "Show all runs in the interface: open one, or compare some."),
     "compare": ("compare", "Compare runs: how they ended, their configurations, curves and alerts."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
     "clean": ("clean", "Remove what runs that have ended left behind; on request logs and trials."),
@@ -155,8 +156,9 @@ def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> No
 def cli(ctx: click.Context, /, **values: Any) -> int | None:
     """Terminal interface for agentic RL training: start, supervise and diagnose a run.
 
-    Without a command: show the live run, or start one if there is none (by default a small built-in run that needs
-    no GPU). You can detach from the interface at any time; the run keeps running, also when the terminal is closed.
+    Without a command: show the live run, the list of runs if several are live, or start one if there is none (by
+    default a small built-in run that needs no GPU). You can detach from the interface at any time; the run keeps
+    running, also when the terminal is closed.
     """
     if ctx.invoked_subcommand is not None:
         return None  # it has all options: see ``Commands.parse_args``

@@ -14,6 +14,9 @@ from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from liverl_tui.app.start import Closed
     from liverl_tui.cli.plain import EventLines
 
 Mode = Literal[
@@ -61,10 +64,36 @@ def interface(run: RunDir, *, readonly: bool, start: Callable[..., object] | Non
     """
     from liverl_tui.app.start import run_interface
 
-    code = run_interface(run, readonly=readonly, start=start)
+    closed = run_interface(run, readonly=readonly, start=start)
     if start is not None and os.environ.get("SLURM_JOB_ID"):
         echo("note: this is a Slurm job; the run is stopped when the job ends", err=True)
-    return code
+    return _next_runs(closed, readonly)
+
+
+def all_runs(run_root: Path | None, *, readonly: bool = False) -> int:
+    """Show the list of all runs, and the one that is opened from it; the exit code. ``run_root``: a further directory
+    of runs."""
+    from liverl_tui.app.start import run_list
+
+    return _next_runs(run_list(run_root), readonly)
+
+
+def _next_runs(closed: Closed, readonly: bool) -> int:
+    """Show each run that the user chooses in the one before; the exit code of the last one.
+
+    Raises:
+        UntrustedRun: another user could have changed the run.
+    """
+    from liverl_tui.app.start import run_interface
+
+    while closed.next_run is not None:
+        run = RunDir(closed.next_run)
+        if not readonly:
+            from liverl_tui.cli.target import require_trusted
+
+            require_trusted(run, ())
+        closed = run_interface(run, readonly=readonly)
+    return closed.exit_code
 
 
 def _lines(run: RunDir, how: Mode, text: str) -> int:

@@ -23,7 +23,7 @@ from liverl_tui.cli.check import checks_of
 from liverl_tui.cli.check_alerts import check_muted
 from liverl_tui.cli.check_interface import check_interface, table_of
 from liverl_tui.cli.check_table import warnings
-from liverl_tui.cli.mode import Mode, interface, mode, show
+from liverl_tui.cli.mode import Mode, all_runs, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
 from liverl_tui.cli.output import echo, echo_exact
 from liverl_tui.text.errors import CliError
@@ -66,10 +66,12 @@ def up_command(**values: Any) -> int:
 
 
 def up_or_attach(options: UpOptions) -> int:
-    """The program without a command: show the live run, take over an orphaned one, or start one; the exit code.
+    """The program without a command: show the live run, all runs if several are live, take over an orphaned one, or
+    start one; the exit code.
 
     Raises:
-        CliError: several runs are live or orphaned, and the options name none.
+        CliError: several runs are live and there is no terminal for their list, or several are orphaned, and the
+            options name none.
     """
     # With --readonly nothing is started.
     if options.readonly and not options.describes_one and not options.resumes:
@@ -77,6 +79,8 @@ def up_or_attach(options: UpOptions) -> int:
     if not options.names_a_run and not options.smoke:
         infos = candidates(options.run_root)
         live = [i for i in infos if i.state == "live"]
+        if len(live) > 1 and _mode(options) == "interface" and not options.detach:
+            return all_runs(options.run_root, readonly=options.readonly)
         if len(live) > 1:
             raise CliError(_several("live here", live, options, "attach"), ExitCode.USAGE)
         if live:

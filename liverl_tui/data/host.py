@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
 
     from liverl.diagnose.evidence import LogPlace
+    from liverl.offline.run_list import RunListed
     from liverl_tui.data.last_visit import Visit
     from liverl_tui.data.list_memory import ListMemory
     from liverl_tui.data.verbs import Verb
@@ -196,6 +197,9 @@ class Host(Protocol):
 
     def release(self) -> None:
         """Do the first paint; without effect if it was done."""
+
+    def open_run(self, run: RunListed) -> None:
+        """Show another run in place of this one, or say why that is not possible here."""
 
     def call_later(self, callback: Callable[..., Any], *args: Any) -> bool:
         """Call ``callback`` after the messages queued so far; return False if the application is closing."""

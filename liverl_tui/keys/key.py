@@ -25,6 +25,8 @@ Scope = Literal[
     "events",
     "alerts",
     "sandboxes",
+    "runs",
+    "compare",
     "containers",  # the pane of the dashboard
     "help",
     "dialog",

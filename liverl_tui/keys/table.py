@@ -22,6 +22,8 @@ SCOPE_TITLES: dict[Scope, str] = {
     "events": "Events",
     "alerts": "Alerts",
     "sandboxes": "Sandboxes",
+    "runs": "Runs",
+    "compare": "Runs side by side",
     "help": "Help",
     "dialog": "Dialogs and lists to choose from",
     "moving": "Moving in lists",
@@ -45,6 +47,8 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("events", "list", "moving", "app"),
     ("alerts", "list", "moving", "app"),
     ("sandboxes", "list", "moving", "app"),
+    ("runs", "list", "moving", "app"),
+    ("moving", "compare", "app"),
     ("moving", "help", "app"),
     ("moving", "dialog"),
 )
@@ -122,6 +126,7 @@ KEYS: tuple[Key, ...] = (
         "sandboxes",
         "Show the trials' containers in Docker, or pods in Kubernetes: states, ages",
     ),
+    Key("app", "runs", "B", "runs", "Show all runs of this host: open one, or compare some", ("dashboard",)),
     Key(
         "app",
         "palette",
@@ -493,6 +498,34 @@ KEYS: tuple[Key, ...] = (
         "containers", "open", "enter", "sandboxes", "Open the screen with all sandboxes of the run", bar=True
     ),
     Key("sandboxes", "open", "enter", "open", "Open the trial of the container", bar=True),
+    # -- runs
+    Key("runs", "open", "enter", "open", "Open the run under the cursor in place of this one", bar=True),
+    Key("runs", "compare", "c", "compare", "Compare two to six marked runs", bar=True),
+    # -- runs side by side
+    Key("compare", "select(-1, 0)", "left,h", "left", "Go to the chart to the left"),
+    Key("compare", "select(1, 0)", "right,l", "right", "Go to the chart to the right"),
+    Key("compare", "select(0, -1)", "up,k", "up", "Go to the chart above"),
+    Key("compare", "select(0, 1)", "down,j", "down", "Go to the chart below"),
+    Key("compare", "alone", "enter,z", "one chart", "Maximise the selected chart, or restore it", bar=True),
+    Key(
+        "compare", "axis", "t", "steps/time", "Draw over steps, or over the time that training took", bar=True
+    ),
+    Key(
+        "compare",
+        "log_scale",
+        "L",
+        "log scale",
+        "Switch the selected chart to a logarithmic scale, or back",
+        bar=True,
+    ),
+    Key(
+        "compare",
+        "next_pane",
+        "tab",
+        "differences",
+        "Go to the differences in words, or back to the curves",
+        bar=True,
+    ),
     # -- moving: each pane has actions of its own for these (``bindings.moves``)
     Key("moving", "up", "up,k", "up", "Go one row up"),
     Key("moving", "down", "down,j", "down", "Go one row down"),

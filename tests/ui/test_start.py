@@ -75,7 +75,7 @@ def test_garbage_is_collected_again_once_there_is_a_picture(
 
     monkeypatch.setattr(App, "run", run)
     monkeypatch.setattr(gc, "freeze", lambda: None)  # not in a process that lives on
-    assert run_interface(RunDir(tmp_path)) == 0
+    assert run_interface(RunDir(tmp_path)) == (0, None)
     assert collects == [False, True]
     assert gc.isenabled()
 

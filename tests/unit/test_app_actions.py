@@ -27,6 +27,7 @@ PARTS = {
         "events",
         "alerts",
         "sandboxes",
+        "runs",
         "palette",
         "copy",
         "copy_all",

@@ -14,7 +14,16 @@ from liverl.observe.metrics.series import Series
 from liverl_tui.text.themes import DARK
 from liverl_tui.widgets.base.cells import Row, changes, draw
 from liverl_tui.widgets.metrics.axes import number, round_span, step_window, ticks, value_bounds
-from liverl_tui.widgets.metrics.chart import LABEL, ChartStyle, Plot, Smoothed, columns, picture
+from liverl_tui.widgets.metrics.chart import (
+    LABEL,
+    ChartStyle,
+    Line,
+    Plot,
+    Smoothed,
+    columns,
+    overlay,
+    picture,
+)
 from liverl_tui.widgets.metrics.charts import Charts
 
 NAN = math.nan
@@ -286,3 +295,32 @@ def test_zooming_goes_through_round_numbers_and_back() -> None:
     assert charts.last == 200
     charts.zoom(-1)
     assert charts.last is None
+
+
+@pytest.mark.parametrize("height", [2, 3, 8])
+@pytest.mark.parametrize("values", [(1.0, 1.0, 1.0), (0.0, 0.5, 1.0), (1.0, 0.999, 0.0)])
+def test_each_of_several_lines_has_its_letter_as_near_to_its_end_as_there_is_room(
+    values: tuple[float, ...], height: int
+) -> None:
+    lines = [
+        Line(series(0.5, value), f"chart{i}", letter)
+        for i, (value, letter) in enumerate(zip(values, "ABC", strict=True), 1)
+    ]
+    rows = text(overlay(lines, 60, height + 1))
+    letters = [row[-1] for row in rows[:-1]]
+    assert sorted(letter for letter in letters if letter != " ") == list("ABC"[: min(3, height)])
+    assert all(len(row) == 60 for row in rows)
+    if height == 8 and values == (0.0, 0.5, 1.0):
+        assert letters.index("C") < letters.index("B") < letters.index("A")
+
+
+def test_steps_that_share_a_column_are_drawn_as_their_mean() -> None:
+    noisy = series(*(value for _ in range(500) for value in (0.0, 1.0)))
+    top, *_, bottom, _axis = text(overlay([Line(noisy, "chart1", "A")], 60, 9))
+    assert 0.3 < float(bottom[:LABEL]) < 0.5 < float(top[:LABEL]) < 0.7
+
+
+def test_without_points_several_lines_say_so() -> None:
+    assert "no points" in "\n".join(text(overlay([Line(Series(), "chart1", "A")], 60, 9)))
+    assert "no finite value" in "\n".join(text(overlay([Line(series(NAN), "chart1", "A")], 60, 9)))
+    assert "too small" in "\n".join(text(overlay([Line(series(1.0), "chart1", "A")], 10, 9)))

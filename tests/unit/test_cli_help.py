@@ -40,6 +40,7 @@ def test_every_command_has_help_and_light_imports(command):
     if command not in (
         "completion",
         "compare",  # several runs, as arguments
+        "runs",  # all of them
         "checkpoints",  # a group: its actions have them
         "make-smoke",
         "demo",

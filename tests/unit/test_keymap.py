@@ -11,6 +11,7 @@ from liverl_tui.app.actions import action_name
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, Key, bindings, find, key_name, keys_of, reachable
 from liverl_tui.keys.table import FIXED
+from liverl_tui.screens.compare import CompareScreen
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Dialog
 from liverl_tui.screens.gpu import GpuScreen
@@ -27,6 +28,7 @@ from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
 from liverl_tui.widgets.lists.sandboxes import SandboxList
 from liverl_tui.widgets.log.pane import LogsPane
+from liverl_tui.widgets.runs.list import RunsPane
 from liverl_tui.widgets.tokens.pane import TokensPane
 
 # The class that has the actions of a scope; those of "app" are found by liverl_tui.app.actions, see test_app_actions.
@@ -46,6 +48,8 @@ SCOPED = {
     "alerts": AlertList,
     "sandboxes": SandboxList,
     "containers": SandboxesPane,
+    "runs": RunsPane,
+    "compare": CompareScreen,
     "help": HelpScreen,
     "dialog": Dialog,
 }

@@ -3,11 +3,14 @@ and which alerts only some of them had."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from liverl.config import ConfigError, load_config
 from liverl.config.changes import HIDDEN, flat, is_secret, names_the_run
@@ -21,7 +24,7 @@ from liverl.observe.metrics.parting import Parting, parting
 from liverl.observe.metrics.rewards import REWARD
 from liverl.observe.metrics.series import Series, series_of, validation_key
 from liverl.offline.state import snapshot
-from liverl.rundir.layout import RunDir
+from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 
 MOST = 6  # runs of one comparison: more have no room side by side
 CONFIGURATION = "its configuration"  # what is unknown of a run begins so
@@ -89,15 +92,37 @@ class _Config(NamedTuple):
 
 def compare(runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: None) -> Comparison:
     """Compare runs, live and ended. What cannot be read of one is named in its ``unknown``."""
+    return compare_with_series(runs, progress)[0]
+
+
+def compare_with_series(
+    runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: None
+) -> tuple[Comparison, tuple[dict[str, Series], ...]]:
+    """As ``compare``; with it the series of each run by key, for charts."""
     read = []
     for run in runs:
         progress(f"reading {run.name}")
         read.append(_read(run))
-    return Comparison(
+    comparison = Comparison(
         tuple(one for one, _, _ in read),
         tuple(_differences([config for _, config, _ in read])),
         tuple(_curves([series for _, _, series in read])),
     )
+    return comparison, tuple(series for _, _, series in read)
+
+
+def seconds_of(series: Mapping[str, Series]) -> Series | None:
+    """Training time in seconds at the end of each step: the sum of what its steps took, without the pauses between
+    attempts. None if the run does not say how long its steps take."""
+    key = key_in("seconds per step", series)
+    if key is None:
+        return None
+    sums, total = Series(), 0.0
+    for step, seconds in zip(series[key].steps, series[key].values, strict=True):
+        if math.isfinite(seconds) and seconds > 0.0:
+            total += seconds
+        sums.add(step, total)
+    return sums
 
 
 def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
@@ -130,7 +155,7 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
         sum(first) / len(first) if first else None,
         sum(last) / len(last) if last else None,
         scores[-1] if scores else None,
-        now.step_seconds if now is not None else None,
+        _step_seconds(now, series),
         result.cause.text if result is not None and result.cause is not None else "",
         now is not None and now.smoke,
         tuple(sorted(told | held)),
@@ -144,11 +169,25 @@ def _so_far(now: Snapshot | None) -> tuple[float | None, float | None]:
     return (None, None) if now is None else (now.started_at, now.at)
 
 
+def _step_seconds(now: Snapshot | None, series: Mapping[str, Series]) -> float | None:
+    if now is not None and now.step_seconds is not None:
+        return now.step_seconds
+    key = key_in("seconds per step", series)
+    known = [value for value in series[key].values if math.isfinite(value)] if key is not None else []
+    return median(known) if known else None
+
+
 def _planned(now: Snapshot | None) -> int | None:
     return now.total_steps if now is not None else None
 
 
 def _snapshot(run: RunDir, unknown: list[str]) -> Snapshot | None:
+    """Its present state; of a run that has ended the last one that its backend wrote, which reads no log again."""
+    result = run.read_result()
+    if result is not None and isinstance(backend_alive(run.path), DeadBackend):
+        last = run.read_snapshot()
+        if last is not None and last.attempt == result.attempt:
+            return replace(last, state=result.state, result=result)
     try:
         return snapshot(run.path)
     except (ControlError, OSError) as error:

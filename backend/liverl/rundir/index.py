@@ -209,6 +209,13 @@ def candidates(run_root: Path | None) -> list[RunInfo]:
     return _unique([*indexed_runs(), *runs_under(default_run_root())])
 
 
+def every_run(run_root: Path | None = None) -> list[RunInfo]:
+    """Return all runs that are known on this host, newest first: those of its index, under the default root and under
+    ``run_root``, and the live ones of other hosts that share the home directory."""
+    more = runs_under(run_root) if run_root is not None else []
+    return _unique([*indexed_runs(), *runs_under(default_run_root()), *more, *runs_elsewhere()])
+
+
 def elsewhere_message(info: RunInfo, command: str = "attach") -> str:
     """Return the message for a run on another host, with the ssh command to run."""
     return (

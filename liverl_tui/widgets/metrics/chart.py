@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -223,6 +223,88 @@ def picture(
     return rows
 
 
+@dataclass(frozen=True)
+class Line:
+    """One of several lines in a chart. ``letter``: stands at its end, since colours alone tell nothing apart."""
+
+    points: Points
+    style: str
+    letter: str
+
+
+def overlay(
+    lines: Sequence[Line],
+    width: int,
+    height: int,
+    *,
+    log: bool = False,
+    cursor: int | None = None,
+    words: Callable[[float], str] = "{:.0f}".format,
+) -> list[list[Span]]:
+    """Return several lines in one chart: ``height`` rows of ``width`` columns. Where they overlap, the first one is
+    seen, and of the points that share a column of dots their mean: ranges would hide the lines behind them. ``words``:
+    what a place of the axis below is called."""
+    room_x, room_y = width - LABEL - 1 - _LETTERS, height - 1
+    lines = [line for line in lines if line.points.steps]
+    if room_x < 4 or room_y < 1:
+        return _empty("too small", width, height)
+    if not lines:
+        return _empty("no points", width, height)
+    start = min(line.points.steps[0] for line in lines)
+    span = max(2, max(line.points.steps[-1] for line in lines) - start + 1)
+    drawn = [(line, _means(line.points, start, span, 2 * room_x, log=log)) for line in lines]
+    values = [value for _, found in drawn for column in found for value in (column.low, column.high)]
+    if not values:
+        return _empty("no value above zero" if log else "no finite value", width, height)
+    low, high = (log_bounds if log else value_bounds)(min(values), max(values))
+    layers: list[tuple[list[bytearray], str]] = []
+    ends: list[tuple[int, Line]] = []
+    for line, found in drawn:
+        plot = Plot(room_x, room_y)
+        plot.draw(found, low, high)
+        layers.insert(0, (plot.cells, line.style))
+        if found:
+            ends.append((round((high - found[-1].last) / (high - low) * (room_y - 1)), line))
+    letters = _apart(ends[:room_y], room_y)
+    marked = (
+        (cursor - start) * room_x // span if cursor is not None and start <= cursor < start + span else None
+    )
+    labels = _value_labels(room_y, low, high, log)
+    rows = []
+    for y in range(room_y):
+        label = labels.get(y, "")
+        spans: list[Span] = [(fit(label, LABEL - 1, ">") + " ", "dim"), ("┤" if label else "│", "rule")]
+        spans += _cells([(cells[y], style) for cells, style in layers], marked)
+        end = letters.get(y)
+        rows.append([*spans, (f" {end.letter}", end.style) if end is not None else (" " * _LETTERS, "text")])
+    axis = _step_axis(width - _LETTERS, room_x, start, span, marked, cursor, words)
+    return [*rows, [*axis, (" " * _LETTERS, "text")]]
+
+
+def _means(points: Points, start: int, span: int, width: int, *, log: bool) -> list[Column]:
+    """As ``columns``, with the mean of the finite values in each."""
+    means = []
+    for column in columns(points, start, span, width, log=log):
+        begin = bisect_left(points.steps, start + -(-column.x * span // width))
+        end = bisect_left(points.steps, start + -(-(column.x + 1) * span // width))
+        good = [v for v in points.values[begin:end] if math.isfinite(v) and not (log and v <= 0)]
+        mean = sum(math.log10(v) if log else v / len(good) for v in good) / (len(good) if log else 1)
+        means.append(Column(column.x, mean, mean, mean, mean, column.joined))
+    return means
+
+
+_LETTERS = 2  # columns of the letters at the ends of lines
+
+
+def _apart(ends: Sequence[tuple[int, Line]], height: int) -> dict[int, Line]:
+    """Row -> the line whose letter stands there: the row of its end, or the nearest free one. At most ``height``."""
+    placed: dict[int, Line] = {}
+    for wanted, line in sorted(ends, key=lambda end: end[0]):
+        free = [row for row in range(height) if row not in placed]
+        placed[min(free, key=lambda row: (abs(row - wanted), row))] = line
+    return placed
+
+
 def _empty(why: str, width: int, height: int) -> list[list[Span]]:
     """Return blank rows with ``why`` in the middle."""
     rows: list[list[Span]] = [[(" " * width, "dim")] for _ in range(height)]
@@ -271,16 +353,25 @@ def _cells(layers: Sequence[tuple[bytearray, str]], marked: int | None) -> list[
 
 
 def _step_axis(
-    width: int, room: int, start: int, span: int, marked: int | None, cursor: int | None
+    width: int,
+    room: int,
+    start: int,
+    span: int,
+    marked: int | None,
+    cursor: int | None,
+    words: Callable[[float], str] = "{:.0f}".format,
 ) -> list[Span]:
     """Return the row of the step axis: first and last step, round steps between them, and the cursor's step.
 
-    ``room``: columns of the plot. ``marked``: the cursor's column, if it is in the window.
+    ``room``: columns of the plot. ``marked``: the cursor's column, if it is in the window. ``words``: what a place is
+    called.
     """
     end_step = start + span - 1
     mark, place = "", 0
     if marked is not None and cursor is not None:
-        mark = (f"▲{cursor}" if marked + len(str(cursor)) + 1 <= room else f"{cursor}▲")[:room]
+        mark = (f"▲{words(cursor)}" if marked + len(words(cursor)) + 1 <= room else f"{words(cursor)}▲")[
+            :room
+        ]
         place = marked if mark[0] == "▲" else max(0, marked - len(mark) + 1)
 
     def free(at: int, label: str) -> bool:
@@ -288,14 +379,14 @@ def _step_axis(
         return not mark or at + len(label) < place or place + len(mark) < at
 
     line = [" "] * room
-    left, right = f"{start}", f"{end_step}"
+    left, right = words(start), words(end_step)
     taken = len(left)
     if free(0, left):
         _write(line, 0, left)
     if room > taken + len(right) + 2 and free(room - len(right), right):
         _write(line, room - len(right), right)
     for tick in ticks(start, end_step, room // 20):
-        label = f"{tick:.0f}"
+        label = words(tick)
         at = (round(tick) - start) * room // span
         fits = taken + 2 <= at <= room - len(right) - len(label) - 2
         if tick == round(tick) and fits and free(at, label):

@@ -151,7 +151,7 @@ class ChartGrid(Pane):
             spans.append((f"  {gaps} not finite", "warn"))
         if key in charts.log:
             spans.append(("  log", "info"))
-        return _exactly(spans, width)
+        return exactly(spans, width)
 
     # -- mouse
 
@@ -188,7 +188,7 @@ class ChartGrid(Pane):
         return "\n".join([f"step\t{key}", *(f"{step}\t{value!r}" for step, value in pairs)])
 
 
-def _exactly(spans: list[Span], width: int) -> list[Span]:
+def exactly(spans: list[Span], width: int) -> list[Span]:
     """Return ``spans`` cut or padded to exactly ``width`` columns."""
     exact: list[Span] = []
     used = 0

@@ -82,6 +82,9 @@ def numbers_of(data: Mapping[str, object]) -> dict[str, float]:
     """The numbers of a record: null counts as NaN, and what is neither is left out."""
     numbers = {}
     for key, value in data.items():
+        if type(value) is float:  # nearly all of them, and a long history has millions
+            numbers[key] = value
+            continue
         number = number_of(value)
         if value is None or not math.isnan(number) or isinstance(value, float):
             numbers[key] = number

@@ -1,0 +1,100 @@
+"""The runs screen: every run of this host, to open one, or to compare some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+
+from liverl.offline.run_list import RunListed
+from liverl.rundir.index import default_run_root
+from liverl_tui.data.run_list import RunList
+from liverl_tui.keys.bindings import Scope, find
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.runs.list import RunsPane
+
+if TYPE_CHECKING:
+    from textual.dom import DOMNode
+
+POLL_S = 5.0  # seconds between two looks at the runs
+
+
+class RunsScreen(RunScreen):
+    """One list of runs. Its keys are those of the scope ``runs``, whose actions the list has. ``run_root``: a further
+    directory of runs, beside those that this host knows of; ``shown``: the run that the interface shows."""
+
+    scope = "runs"
+    AUTO_FOCUS = "#runs"
+    DEFAULT_CSS = """
+    RunsScreen { layout: vertical; }
+    RunsScreen RunsPane { width: 1fr; height: 1fr; }
+    """
+
+    def __init__(self, run_root: Path | None = None, shown: Path | None = None) -> None:
+        super().__init__()
+        self._list, self._shown = RunList(run_root), shown
+        self._roots = dict.fromkeys(map(str, (default_run_root(), *((run_root,) if run_root else ()))))
+
+    def compose(self) -> ComposeResult:
+        """The list of runs, above the key bar."""
+        pane = RunsPane(self._open, self._compare, id="runs")
+        pane.shown, pane.where = self._shown, " or ".join(self._roots)
+        yield pane
+        yield KeyBar()
+
+    def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
+        """Return the list for the scope ``runs``, also while it has no focus, then the app."""
+        panes: list[tuple[Scope, DOMNode]] = [
+            (scope, pane) for pane in self.query(RunsPane) for scope in (pane.scope, *pane.further_scopes)
+        ]
+        return [*panes, ("app", self.app)]
+
+    @property
+    def pane(self) -> RunsPane:
+        """The list of runs."""
+        return self.query_one(RunsPane)
+
+    def on_mount(self) -> None:
+        """Read the runs at once, and then every ``POLL_S`` seconds."""
+        super().on_mount()
+        self.set_interval(POLL_S, self._poll)
+        self._poll()
+
+    def _poll(self) -> None:
+        if all(worker.is_finished for worker in self.workers if worker.group == "runs"):
+            self.run_worker(self._read(), group="runs")
+
+    async def _read(self) -> None:
+        pane = self.pane
+        try:
+            runs = await asyncio.to_thread(self._list.read)
+        except OSError as error:
+            pane.problem = f"cannot read {error.filename or 'the runs'}: {error.strerror or error}"
+            pane.update()
+            return
+        pane.problem = ""
+        pane.take(runs)
+        for run in runs:
+            pane.take_size(run.run_dir, await asyncio.to_thread(self._list.size, run))
+
+    # -- what keys do
+
+    def _open(self, run: RunListed) -> None:
+        self.liverl.open_run(run)
+
+    def _compare(self, runs: Sequence[RunListed]) -> None:
+        from liverl.offline.compare import MOST
+        from liverl_tui.screens.compare import CompareScreen
+
+        if 2 <= len(runs) <= MOST:
+            self.app.push_screen(CompareScreen([Path(run.run_dir) for run in runs]))
+            return
+        mark = find("list", "mark").mention
+        found = f"{len(runs)} are marked" if runs else "none is marked"
+        self.liverl.notifications.toast(
+            f"mark two to {MOST} runs to compare them ({mark}); {found}", "warning"
+        )

@@ -1,0 +1,1 @@
+"""Several runs: the list of all, and two to six side by side."""

@@ -1,0 +1,43 @@
+"""What several runs do not have in common, in words: how they ended, configuration, curves, alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from liverl_tui.text.comparison import lines_beside_curves
+from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.scroll import ScrollPane
+
+if TYPE_CHECKING:
+    from liverl.offline.compare import Comparison
+
+
+class DifferencesPane(ScrollPane):
+    """The lines of ``liverl-tui compare``, what differs first."""
+
+    title = "Differences"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._comparison: Comparison | None = None
+
+    def take(self, comparison: Comparison) -> None:
+        """Show these runs."""
+        self._comparison = comparison
+        self.update()
+
+    def heading(self) -> tuple[str, str]:
+        """How many keys of the configurations differ."""
+        if self._comparison is None:
+            return "", ""
+        count = len(self._comparison.config)
+        return "", f"{count} key{'' if count == 1 else 's'} of the configuration"
+
+    def lines(self, width: int, height: int) -> list[Row]:
+        """All lines."""
+        if self._comparison is None:
+            return []
+        return [
+            Row((f" {line}", "text" if line.startswith("  ") else "strong" if line.endswith(":") else "text"))
+            for line in lines_beside_curves(self._comparison, max(40, width - 2))
+        ]

@@ -1,0 +1,268 @@
+"""The list of all runs of this host: state, what they have learned, how long they took, and why they ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from liverl.offline.run_list import RunListed
+from liverl_tui.keys.bindings import Scope, bindings
+from liverl_tui.text.words import UNKNOWN, duration, one_line, size
+from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.fitting import Column
+from liverl_tui.widgets.base.rows import RowsPane
+
+# State of a run -> glyph and word, style; others are shown as they are.
+_STATES: dict[str, Span] = {
+    "live": ("● live", "ok"),
+    "elsewhere": ("● live on", "ok"),
+    "orphaned": ("▲ unsupervised", "warn"),
+    "lost": ("✖ lost", "bad"),
+    "failed": ("✖ failed", "bad"),
+    "stopped": ("○ stopped", "dim"),
+    "done": ("✔ done", "dim"),
+}
+
+
+def state_of(run: RunListed) -> Span:
+    """(glyph and word, style) of a run's state; of one that is live on another host with that host."""
+    word, style = _STATES.get(run.state, (one_line(run.state), "warn"))
+    return (f"{word} {one_line(run.host or UNKNOWN)}" if run.state == "elsewhere" else word), style
+
+
+def reward_of(run: RunListed) -> str:
+    """The mean reward of its first and of its last three steps."""
+    if run.smoke:
+        return "smoke"
+    if run.reward_first is None or run.reward_last is None:
+        return UNKNOWN
+    return f"{run.reward_first:.3f} → {run.reward_last:.3f}"
+
+
+def _steps(run: RunListed) -> str:
+    done = UNKNOWN if run.steps is None else str(run.steps)
+    return done if run.total_steps is None else f"{done}/{run.total_steps}"
+
+
+def _started(run: RunListed) -> str:
+    return (
+        UNKNOWN if run.started_at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at))
+    )
+
+
+_COLUMNS = (
+    Column("run", "run", 20, 0, grows=24, value=lambda run: run.run, cell=lambda run: (run.run, "strong")),
+    Column("state", "state", 14, 0, value=lambda run: run.state, cell=state_of),
+    Column(
+        "reward",
+        "reward",
+        15,
+        1,
+        value=lambda run: None if run.smoke else run.reward_last,
+        largest_first=True,
+        label="reward, first → last 3 steps",
+        cell=lambda run: (reward_of(run), "text"),
+    ),
+    Column(
+        "steps",
+        "steps",
+        9,
+        1,
+        ">",
+        value=lambda run: run.steps,
+        largest_first=True,
+        cell=lambda run: (_steps(run), "text"),
+    ),
+    Column(
+        "time",
+        "time",
+        7,
+        2,
+        ">",
+        value=lambda run: run.seconds,
+        largest_first=True,
+        label="duration of its last attempt",
+        cell=lambda run: (duration(run.seconds), "text"),
+    ),
+    Column("size", "size", 5, 3, ">", largest_first=True, label="size of its directory"),
+    Column(
+        "model",
+        "model",
+        14,
+        4,
+        grows=16,
+        value=lambda run: Path(run.model).name or None,
+        cell=lambda run: (Path(run.model).name or UNKNOWN, "dim"),
+    ),
+    Column(
+        "started",
+        "started",
+        16,
+        5,
+        value=lambda run: run.started_at,
+        largest_first=True,
+        cell=lambda run: (_started(run), "dim"),
+    ),
+    Column(
+        "cause",
+        "why it failed",
+        16,
+        6,
+        grows=120,
+        value=lambda run: run.cause or None,
+        cell=lambda run: (run.cause, "text"),
+    ),
+)
+
+
+class RunsPane(RowsPane):
+    """All runs, those that are live first. ``opened`` is called with the run under the cursor, ``compared`` with the
+    marked ones."""
+
+    scope: ClassVar[Scope] = "runs"
+    title = "Runs"
+    list_name = "runs"
+    own_orders = ("live ones first, then the newest",)
+    BINDINGS = bindings("runs")
+
+    def __init__(
+        self,
+        opened: Callable[[RunListed], object],
+        compared: Callable[[Sequence[RunListed]], object],
+        *,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(id=id)
+        self._opened, self._compared = opened, compared
+        self._runs: dict[str, RunListed] | None = None  # None until they are read
+        self._sizes: dict[str, int | None] = {}
+        self._columns = tuple(
+            replace(column, value=self._size_of) if column.name == "size" else column for column in _COLUMNS
+        )
+        self.shown: Path | None = None  # the run that the interface shows
+        self.where = ""  # the directories that were looked in, in words
+        self.problem = ""
+
+    def take(self, runs: Sequence[RunListed]) -> None:
+        """Show these runs."""
+        self._runs = {run.run_dir: run for run in runs}
+        self.update()
+
+    def take_size(self, run_dir: str, bytes_: int | None) -> None:
+        """Show the size of a run."""
+        if self._sizes.get(run_dir, -1) != bytes_:
+            self._sizes[run_dir] = bytes_
+            self.update()
+
+    @property
+    def runs(self) -> Mapping[str, RunListed]:
+        """All runs that are listed, by their directories."""
+        return self._runs or {}
+
+    @property
+    def chosen(self) -> RunListed | None:
+        """The run under the cursor; None in an empty list."""
+        key = self.cursor
+        return self.runs.get(key) if key is not None else None
+
+    # -- the list
+
+    def items(self) -> Sequence[str]:
+        """The directories of the runs."""
+        return list(self.runs)
+
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        return self._columns
+
+    def _size_of(self, run: RunListed) -> float | None:
+        return self._sizes.get(run.run_dir)
+
+    def item(self, key: str) -> Any:
+        """The run."""
+        return self.runs[key]
+
+    def words(self, key: str) -> str:
+        """What the filter looks in: the columns as they are shown, and the directory."""
+        run = self.runs[key]
+        shown = (column.cell(run)[0] for column in _COLUMNS if column.cell is not None)
+        return " ".join((*shown, run.run_dir, run.model))
+
+    def row(self, key: str, width: int) -> Row:
+        """One run in one line."""
+        run, line = self.runs[key], Row()
+        for column, columns in self.table(width):
+            text, style = self._cell(column, run)
+            line.add(fit(one_line(text), columns, column.align), style).add(" ")
+        return line
+
+    def _cell(self, column: Column, run: RunListed) -> Span:
+        if column.name == "size":
+            return ("…" if run.run_dir not in self._sizes else size(self._sizes[run.run_dir])), "text"
+        assert column.cell is not None
+        text, style = column.cell(run)
+        if column.name == "run" and self.shown is not None and str(self.shown) == run.run_dir:
+            return f"{text} (shown)", style
+        return text, style
+
+    def copy_row(self, key: str) -> str:
+        """The run's directory, which every command takes."""
+        return key
+
+    @property
+    def marked_services(self) -> list[str] | None:
+        """None: a run is no service."""
+        return None
+
+    # -- drawing
+
+    def facts(self) -> tuple[str, str]:
+        """How many there are, and how many of them are live."""
+        if self.problem:
+            return self.problem, "bad"
+        if self._runs is None:
+            return "reading ...", "dim"
+        live = sum(run.state in ("live", "elsewhere") for run in self._runs.values())
+        alone = sum(run.state == "orphaned" for run in self._runs.values())
+        parts = [f"{len(self._runs)} in all", f"{live} live"]
+        if alone:
+            parts.append(f"{alone} unsupervised")
+        return " · ".join(parts), "warn" if alone else "dim"
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The list; below it the directory of the chosen run, and why it failed where the column has no room."""
+        run = self.chosen
+        if run is None or height < 8:
+            return super().compose_rows(width, height)
+        below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim"))]
+        if run.cause:
+            below.insert(0, Row((f" {fit(one_line(run.cause), width - 2)}", "bad")))
+        rows = list(super().compose_rows(width, height - len(below)))
+        return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
+
+    def empty(self, width: int) -> Iterable[Row]:
+        """Why there is none."""
+        if self._runs is None:
+            return [Row((" reading the runs of this host ...", "dim"))]
+        return [
+            Row((f" no run in {self.where}", "dim")),
+            Row((" to start one: liverl-tui up", "text")),
+        ]
+
+    # -- what keys do
+
+    def open_row(self) -> None:
+        """Open the run under the cursor."""
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Open the run under the cursor."""
+        if self.chosen is not None:
+            self._opened(self.chosen)
+
+    def action_compare(self) -> None:
+        """Compare the marked runs."""
+        self._compared([self.runs[key] for key in self.marked])

@@ -1,0 +1,234 @@
+"""The list of all runs, and runs side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import pilots
+from kit.ended_runs import FALLING, RISING, a_run
+from kit.screens import FakeSource, settle, view
+from kit.terminal import Terminal, clean_environment
+
+from liverl.model import Cause
+from liverl.rundir import index, layout
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.app.runs import RunsApp
+from liverl_tui.app.settings import read_settings
+from liverl_tui.cli import up as up_module
+from liverl_tui.cli.options import UpOptions
+from liverl_tui.screens.compare import BOTH_FROM, CompareScreen
+from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.screens.runs import RunsScreen
+from liverl_tui.text.errors import CliError
+from liverl_tui.widgets.runs.curves import CurvesPane
+from liverl_tui.widgets.runs.differences import DifferencesPane
+from liverl_tui.widgets.runs.list import RunsPane
+
+pytestmark = pytest.mark.drill
+CAUSE = Cause(text="trainer was killed by SIGKILL in step 6", service="trainer", at=150.0)
+NAMES = {"rising": RISING, "falling": FALLING, "broken": FALLING}
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs that have ended, and one that is live."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    place = tmp_path / "runs"
+    for at, (name, rewards) in enumerate(NAMES.items(), 1):
+        path = a_run(
+            place,
+            name,
+            rewards,
+            sets=(f"algorithm.learning_rate={at}e-6",),
+            alerts=("reward_flat",) if name == "falling" else (),
+            cause=CAUSE if name == "broken" else None,
+        )
+        os.utime(path / "result.json", (1000.0 + at, 1000.0 + at))
+    make_live(place / "exp" / "alive")
+    return place
+
+
+def make_live(path: Path) -> None:
+    path.mkdir(parents=True)
+    (path / "plan.json").write_text("{}")
+    layout.write_backend(path, layout.own_record(path / "control.sock", "0"))
+    os.utime(path / "backend.json", (500.0, 500.0))
+    index.register(path)
+
+
+class Screen(pilots.Driven):
+    @property
+    def pane(self) -> RunsPane:
+        return self.app.screen.query_one(RunsPane)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(pane.text for pane in self.app.screen.query("RunsPane, CurvesPane, DifferencesPane"))
+
+    @property
+    def toasts(self) -> str:
+        return "\n".join(toast.message for toast in self.app._notifications)
+
+    @property
+    def names(self) -> list[str]:
+        return [Path(key).name for key in map(str, self.pane.keys())]
+
+    def line(self, name: str) -> str:
+        return next(line for line in self.text.splitlines() if f"exp/{name}" in line)
+
+
+@asynccontextmanager
+async def without_a_run(root: Path, size: tuple[int, int] = (160, 40)) -> AsyncIterator[Screen]:
+    app = RunsApp(root, read_settings(Path(os.devnull)))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        screen = Screen(pilot)
+        await screen.until(lambda: len(screen.pane.runs) == 4 and "…" not in screen.line("rising")[80:100])
+        yield screen
+
+
+async def test_all_runs_are_listed_live_ones_first_with_what_they_learned(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        assert screen.names == ["alive", "broken", "falling", "rising"]
+        assert "4 in all · 1 live" in screen.text
+        assert "● live" in screen.line("alive")
+        assert "✔ done" in screen.line("rising") and "0.250 → 0.703" in screen.line("rising")
+        assert "12/12" in screen.line("rising") and "1m00s" in screen.line("rising")
+        await screen.until(lambda: screen.line("rising").split().count("…") == 0)
+        assert "✖ failed" in screen.line("broken") and "trainer was kil…" in screen.line("broken")
+        await screen.press("down")
+        await screen.until(
+            lambda: CAUSE.text in screen.text
+        )  # below the list, where there is room for all of it
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"), [("falling", ["falling"]), ("failed", ["broken"]), ("done", ["falling", "rising"])]
+)
+async def test_the_filter_looks_in_names_and_words(root: Path, typed: str, left: list[str]) -> None:
+    async with without_a_run(root) as screen:
+        await screen.press("/", *typed, "enter")
+        assert screen.names == left
+
+
+async def test_the_best_reward_is_on_top_when_it_sorts(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        screen.pane.sort_by("reward")
+        assert screen.names[0] == "rising"
+
+
+async def test_two_marked_runs_are_compared(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        await screen.press("c")
+        await screen.until(lambda: "mark two to 6 runs" in screen.toasts)
+        await screen.press("down", "down", "space", "space", "c")
+        await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
+        curves = screen.app.screen.query_one(CurvesPane)
+        assert "A falling" in curves.text and "B rising" in curves.text
+        assert re.search(r"reward  A 0  B 0\.75  B \+0\.\d+ from [4-6]\b", curves.text)
+        differences = screen.app.screen.query_one(DifferencesPane)
+        await screen.until(lambda: "algorithm.learning_rate" in differences.text)
+        assert "2e-06" in differences.text and "alert reward_flat: only A" in "\n".join(
+            row.text for row in differences.lines(120, 99)
+        )
+        await screen.press("escape")
+        await screen.until(lambda: isinstance(screen.app.screen, RunsScreen))
+
+
+async def test_a_low_terminal_shows_curves_or_differences(root: Path) -> None:
+    async with without_a_run(root, size=(80, BOTH_FROM - 1)) as screen:
+        await screen.press("down", "down", "space", "space", "c")
+        await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
+        curves = screen.app.screen.query_one(CurvesPane)
+        differences = screen.app.screen.query_one(DifferencesPane)
+        assert (curves.display, differences.display) == (True, False)
+        await screen.press("tab")
+        assert (curves.display, differences.display) == (False, True)
+        await screen.press("tab")
+        assert (curves.display, differences.display) == (True, False)
+
+
+async def test_enter_opens_a_run_after_this_one(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        await screen.press("down", "enter")
+        await screen.until(lambda: screen.app._exit)
+        assert screen.app.next_run is not None and screen.app.next_run.name == "broken"
+
+
+async def test_what_only_a_run_has_is_refused_in_words(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        for key in ("M", "V", "E", "!", "W", "r"):
+            await screen.press(key)
+            await screen.until(lambda: "no run is open" in screen.toasts)
+            assert isinstance(screen.app.screen, RunsScreen)
+            screen.app.clear_notifications()
+
+
+@asynccontextmanager
+async def in_a_run(run: Path, **how: Any) -> AsyncIterator[Screen]:
+    app = LiverlApp(FakeSource(run, view=view()), **how)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        screen = Screen(pilot)
+        await screen.press("B")
+        await screen.until(
+            lambda: isinstance(app.screen, RunsScreen) and len(screen.pane.runs) == 4 and screen.text
+        )
+        yield screen
+
+
+async def test_the_key_opens_the_list_and_enter_on_the_shown_run_goes_back(root: Path) -> None:
+    async with in_a_run(root / "exp" / "rising", opens_others=True) as screen:
+        assert "exp/rising (shown)" in screen.text
+        screen.pane.select(str(root / "exp" / "rising"))
+        await screen.press("enter")
+        await screen.until(lambda: isinstance(screen.app.screen, Dashboard))
+        assert screen.app.next_run is None
+
+
+async def test_an_interface_that_cannot_open_others_names_the_command(root: Path) -> None:
+    async with in_a_run(root / "exp" / "rising") as screen:
+        screen.pane.select(str(root / "exp" / "broken"))
+        await screen.press("enter")
+        await screen.until(lambda: f"liverl-tui attach --run {root}/exp/broken" in screen.toasts)
+        assert screen.app.next_run is None
+
+
+@pytest.mark.parametrize("live", [0, 1, 2])
+def test_without_a_command_the_list_opens_where_several_runs_are_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    for number in range(live):
+        make_live(tmp_path / "many" / "exp" / f"run{number}")
+    opened: list[str] = []
+    monkeypatch.setattr(up_module, "_mode", lambda _options: "interface")
+    monkeypatch.setattr(up_module, "all_runs", lambda _root, readonly: opened.append("list") or 0)
+    monkeypatch.setattr(up_module, "_show", lambda run, *_: opened.append(run.path.name) or 0)
+    monkeypatch.setattr(up_module, "up", lambda _options: opened.append("started") or 0)
+    assert up_module.up_or_attach(UpOptions()) == 0
+    assert opened == [["started"], ["run0"], ["list"]][live]
+    if live == 2:
+        monkeypatch.setattr(up_module, "_mode", lambda _options: "plain")
+        with pytest.raises(CliError, match="2 runs are live here; choose one"):
+            up_module.up_or_attach(UpOptions())
+
+
+def test_the_real_program_opens_a_run_from_the_list_and_the_list_from_the_run(root: Path) -> None:
+    argv = [sys.executable, "-m", "liverl_tui.cli.main", "runs", "--run-root", str(root)]
+    env = clean_environment(XDG_STATE_HOME=os.environ["XDG_STATE_HOME"])
+    with Terminal(argv, size=(160, 40), env=env, cwd=root) as terminal:
+        terminal.wait_for("exp/broken")
+        terminal.press("down", "enter")
+        terminal.wait_for("run has ended")
+        terminal.press("B")
+        terminal.wait_for("exp/broken (shown)")
+        terminal.press("q")
+        assert terminal.wait() == 1  # as the run that it showed
