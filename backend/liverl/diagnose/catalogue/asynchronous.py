@@ -105,6 +105,6 @@ def samples_dropped(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"the queue between replicas and trainer was full in each of the last {IN_A_ROW} steps, and verl threw "
         f"its oldest samples away untrained ({_DROPPED} has risen from {steps[0].values[_DROPPED]:g} to "
         f"{steps[-1].values[_DROPPED]:g})",
-        fix=f"lower {_KEYS}.concurrent_samples_per_replica{fewer}; or give the trainer more GPUs",
+        fix=f"lower {_KEYS}.concurrent_samples_per_replica" + fewer + "; or give the trainer more GPUs",
         evidence=evidence(steps, _DROPPED),
     )
