@@ -119,6 +119,6 @@ def test_the_keys_of_another_checkout_count(python: Path, tmp_path: Path) -> Non
     assert override_keys.check(python, config_of(f"verl.source={other}")).status == "skipped"
     file = other / "verl" / override_keys._COMPOSED
     file.parent.mkdir(parents=True)
-    file.write_text(yaml.safe_dump(tree_of(frozenset(KEYS - {"trainer.save_freq"}))))
+    file.write_text(yaml.safe_dump(tree_of(frozenset(KEYS) - {"trainer.save_freq"})))
     check = override_keys.check(python, config_of(f"verl.source={other}"))
     assert check.status == "fail" and "trainer.save_freq" in check.text
