@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from liverl.config.profiles import default_text, profile_text
+from liverl.version import __version__
 from liverl_tui.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -168,6 +169,14 @@ def test_readme_and_contributing_install_with_hashes() -> None:
             assert (
                 "--require-hashes -r requirements" in command or "--no-deps --no-build-isolation" in command
             )
+
+
+def test_the_wheel_of_the_pages_is_that_of_the_version() -> None:
+    """``.ci/dist`` compares its size, which needs a build."""
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "RELEASING.md"]
+    named = {found for page in pages for found in re.findall(r"liverl_tui-([\d.]+)-py3", page.read_text())}
+    assert named == {__version__}
+    assert re.search(r"The wheel has \d+\.\d MB", (ROOT / "docs" / "install.md").read_text())
 
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:

@@ -89,3 +89,36 @@ def test_without_its_file_nothing_is_checked(python: Path, tmp_path: Path, text:
     file.unlink() if text is None else file.write_text(text)
     check = override_keys.check(python, config_of("trainer.overrides={data.zzzz: 1}"))
     assert check.status == "skipped" and check.text.startswith("not checked: ")
+
+
+def test_the_keys_of_the_fully_asynchronous_trainer_are_in_a_file_of_their_own(
+    python: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        "verl.trainer_mode=fully_async", "verl.rollout_gpus=1", "infrastructure.ngpus_per_node=2"
+    )
+    file = tmp_path / "verl" / override_keys._ASYNC
+    file.parent.mkdir(parents=True)
+    settings = dict.fromkeys(
+        (
+            *("staleness_threshold", "trigger_parameter_sync_step", "require_batches"),
+            *("partial_rollout", "concurrent_samples_per_replica"),
+        )
+    )
+    pool = dict.fromkeys(("nnodes", "n_gpus_per_node", "n", "total_rollout_steps"))
+    tree = {"async_training": settings, "rollout": pool, "data": {"gen_batch_size": 1}}
+    file.write_text(yaml.safe_dump(tree))
+    assert override_keys.check(python, config).status == "ok"
+    file.write_text(yaml.safe_dump({**tree, "async_training": {"staleness_threshold": 0.1}}))
+    check = override_keys.check(python, config)
+    assert check.status == "fail" and "async_training.partial_rollout" in check.text
+
+
+def test_the_keys_of_another_checkout_count(python: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert override_keys.check(python, config_of(f"verl.source={other}")).status == "skipped"
+    file = other / "verl" / override_keys._COMPOSED
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump(tree_of(frozenset(KEYS) - {"trainer.save_freq"})))
+    check = override_keys.check(python, config_of(f"verl.source={other}"))
+    assert check.status == "fail" and "trainer.save_freq" in check.text
