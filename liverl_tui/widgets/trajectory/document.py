@@ -66,6 +66,7 @@ class Block:
     opened: bool = True  # open at the beginning
     headless: bool = False  # without the label's row while it is open
     rule: bool = False  # a separator above a turn or the files
+    passed: bool = False  # a rule of neither: who goes from turn to turn goes past it
     file: str | None = None  # name of a file whose text is read when the block is opened
     fixed: bool = False  # always open
 
@@ -158,7 +159,7 @@ def reward_blocks(trajectory: Trajectory) -> list[Block]:
     title: list[Span] = [(reward_title(rewards), "title")]
     for fact in facts:
         title += [(" · ", "dim"), (fact, "bad" if report.failed and fact == facts[-1] else "dim")]
-    blocks = [Block("reward:rule", 0, tuple(title), rule=True)]
+    blocks = [Block("reward:rule", 0, tuple(title), rule=True, passed=True)]
     for number, check in enumerate(failed):
         style = "bad" if check.passed is False else "dim"
         label: tuple[Span, ...] = ((f"{mark_of(check)} ", style), (one_line(check.what), "strong"))

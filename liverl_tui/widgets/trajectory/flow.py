@@ -191,7 +191,7 @@ class Flow:
         """The next rule (``by`` 1) or the one before (-1), seen from ``at``; None if there is none."""
         before, after = range(at.block - (at.row == 0), -1, -1), range(at.block + 1, len(self.blocks))
         numbers = after if by > 0 else before
-        return next((Place(n, 0) for n in numbers if self.blocks[n].rule), None)
+        return next((Place(n, 0) for n in numbers if self.blocks[n].rule and not self.blocks[n].passed), None)
 
     def turn_at(self, place: Place) -> int:
         """The turn that a place belongs to; 1 for what is above the first turn."""
