@@ -266,9 +266,8 @@ def _fully_async(c: RunConfig) -> Iterator[Override]:
             "concurrent_samples_per_replica": prompts_per_replica(c),
         },
     )
-    if (
-        agent_loop(c) != SINGLE_TURN
-    ):  # otherwise verl gives every row to single_turn_agent, whatever is configured
+    # Otherwise verl gives every row to single_turn_agent, whatever is configured.
+    if agent_loop(c) != SINGLE_TURN:
         yield Override(f"{_ROLLOUT}.multi_turn.enable", True)
 
 
