@@ -273,6 +273,7 @@ class GpusPane(GridPane):
         history = self._history_cells(key, chosen)
         if isinstance(facts, gpu_rows.GpuFacts):
             return gpu_rows.line(facts, history, chosen)
+        assert facts is not None  # only hosts have none
         return cpu_rows.line(facts, history, chosen)
 
     def cell(self, key: str, width: int) -> Row:
