@@ -254,7 +254,7 @@ def show_command(
     tokenizer: Path | None,
     as_json: bool,
 ) -> int:
-    """Show one trial: phases, rewards, error, turns and files; or its tokens.
+    """Show one trial: phases, rewards, error, turns, a chat without tools in full, and files; or its tokens.
 
     TRIAL is its name, or its path in the directory of the run. With --tokens lines that begin with > were sampled by
     the model, and the tokens in « » are the least likely ones of the row. What was not recorded is said.

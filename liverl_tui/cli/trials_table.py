@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from liverl.model import StepTrials, TrialHead
@@ -11,6 +11,7 @@ from liverl.model_trials import SlowTrial
 from liverl.observe.trials.phases import PHASES
 from liverl.offline.trials import TrialShown, marks_of
 from liverl.util.plural import quantity
+from liverl.util.visible import visible
 from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
 from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
@@ -209,6 +210,8 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
     if shown.commands:
         lines += ["", f"{commands_title(shown.commands)}:", *command_lines(shown.commands)]
     lines += ["", *_turn_lines(shown)] if shown.turns else ["", "no turns are recorded"]
+    if not any(turn.tool_calls for turn in shown.turns):  # of an agent with tools they would be pages
+        lines += _chat_lines(shown)
     if shown.files:
         lines += ["", "files:", *(f"  {size(file.size):>6}  {one_line(file.name)}" for file in shown.files)]
     return lines
@@ -243,6 +246,16 @@ def _turn_lines(shown: TrialShown) -> list[str]:
             )
         )
     return list(aligned(rows, right=range(len(rows[0]) - 1), gap=GAP))
+
+
+def _chat_lines(shown: TrialShown) -> Iterator[str]:
+    """What the model was asked and what it said, turn by turn."""
+    for turn in shown.turns:
+        number = f" in turn {turn.number}" if len(shown.turns) > 1 else ""
+        for title, text in (("asked", turn.asked), ("the model said", turn.said)):
+            yield ""
+            yield f"{title}{number}:" if text else f"{title}{number}: nothing is recorded"
+            yield from (f"  {visible(line)}" for line in text.splitlines())
 
 
 def _stamp(at: float | None) -> str:

@@ -15,6 +15,7 @@ from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.model_trials import PhaseTimes, SlowTrial
 from liverl.offline.run import OfflineRun
 from liverl.offline.trials import (
+    LONGEST,
     NewEnds,
     NoSuchTrial,
     TrialShown,
@@ -187,6 +188,30 @@ def test_one_trial_in_all_its_parts_without_secrets(run: Run) -> None:
         "verifier/test-stdout.txt",
     ):
         assert words in text, text
+
+
+def test_a_chat_is_shown_with_what_was_asked_and_said(run: Run) -> None:
+    folder = run.dir.trials / "step_0001" / "chat-0a1b2c"
+    question = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2+2?\x1b[31m\nquick"},
+    ]
+    said = {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": "4 " * 2500}}]}
+    chat = call(request_time=T, request_body={"messages": question}, response_body=said)
+    put(folder / FILE, lines(chat), T)
+    put(folder / "result.json", json.dumps(ENDED), T + 30)
+    found = show(run, "chat-0a1b2c")
+    told = "\n".join(shown_lines(found, T + 60))
+    assert "asked:\n  system: Be brief.\n  user: 2+2?\\x1b[31m\n  quick\n" in told, (
+        "control characters are escapes"
+    )
+    assert "the model said:\n  4 4 4" in told and "… (1,000 more characters: press Enter" in told
+    assert found.turns[0].said.startswith("4 4") and len(found.turns[0].said) < LONGEST + 100
+    put(folder / FILE, lines(call(request_time=T, response_body=None)), T)
+    told = "\n".join(shown_lines(show(run, "chat-0a1b2c"), T + 60))
+    assert "asked:\n  user: Go." in told and "the model said: nothing is recorded" in told
+    put(folder / FILE, lines(call(request_time=T, calls=1)), T)
+    assert "asked" not in "\n".join(shown_lines(show(run, "chat-0a1b2c"), T + 60)), "an agent with tools"
 
 
 def test_steps_are_those_of_the_runs_state(run: Run) -> None:

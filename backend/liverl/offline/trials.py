@@ -22,6 +22,7 @@ from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.trial import TRUNCATED
+from liverl.observe.trials.turns import Turn
 from liverl.observe.trials.verifier import VerifierReport
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
@@ -42,6 +43,9 @@ FLAGS = (
 )
 STATES = ("running", "finished", "cut_off")
 _LOOKED_AT = 10_000  # folders of steps in which a name is looked for
+
+
+LONGEST = 4000  # characters of a prompt or a reply that are shown
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -85,7 +89,9 @@ class StepsListed(msgspec.Struct, frozen=True):
 
 
 class TurnShown(msgspec.Struct, frozen=True):
-    """One call of the model. Times are Unix seconds, durations seconds; None: not recorded."""
+    """One call of the model. Times are Unix seconds, durations seconds; None: not recorded. ``asked``: what it was
+    asked that no earlier turn shows, ``role: text`` in lines; ``said``: its text and reasoning; each of at most
+    ``LONGEST`` characters, "" where nothing is recorded."""
 
     number: int
     success: bool
@@ -96,6 +102,8 @@ class TurnShown(msgspec.Struct, frozen=True):
     prompt_tokens: int | None
     completion_tokens: int | None
     replica: str | None
+    asked: str = ""
+    said: str = ""
 
 
 class FileShown(msgspec.Struct, frozen=True):
@@ -230,7 +238,7 @@ def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialSh
     turns = tuple(
         TurnShown(
             turn.number, turn.success, turn.started_at, turn.seconds, turn.calls, turn.finish_reason,
-            turn.prompt_tokens, turn.completion_tokens, turn.replica,
+            turn.prompt_tokens, turn.completion_tokens, turn.replica, _asked(turn), _cut(turn.written),
         )
         for turn in trajectory.turns
     )  # fmt: skip
@@ -246,6 +254,17 @@ def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialSh
         trajectory.verifier,
         last_commands(trajectory.turns),
     )
+
+
+def _asked(turn: Turn) -> str:
+    return _cut("\n".join(f"{part.kind}: {part.text}" for part in turn.before))
+
+
+def _cut(text: str) -> str:
+    """At most ``LONGEST`` characters of a text, and that it is cut."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters: press Enter on the trial in the interface)"
 
 
 def steps_listed(run: RunDir, state: Snapshot | None, live: bool, step: int | None) -> StepsListed:

@@ -65,8 +65,8 @@ class About:
 
     @property
     def when_head(self) -> str:
-        """The heading of a column of times."""
-        return "at" if self.over else "ago"
+        """The heading of a column of times, as wide as it."""
+        return f"{'at':>8}" if self.over else f"{'ago':>6}"
 
     def when(self, at: float) -> str:
         """When something happened."""
@@ -435,7 +435,7 @@ def _starts(about: About, width: int) -> Iterator[Row]:
         return
     yield Row(
         (
-            f" {'start':>6} {'attempt':>7} {'pid':>8} {about.when_head:>8} {'ready':>8} {'lasted':>7}  end",
+            f" {'start':>6} {'attempt':>7} {'pid':>8} {about.when_head} {'ready':>8} {'lasted':>7}  end",
             "head",
         )
     )
@@ -450,8 +450,8 @@ def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
     ready = _start_duration(began, start.ready_at) if start.ready_at is not None else UNKNOWN
     lasted = duration(start.ended_at - start.started_at) if start.ended_at is not None else UNKNOWN
     pid = UNKNOWN if start.pid is None else str(start.pid)
-    ago = about.when(start.started_at).removesuffix(" ago").removeprefix("at ")
-    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago:>8} {ready:>8} {lasted:>7}  "
+    ago = about.when(start.started_at).removesuffix(" ago").removeprefix("at ").rjust(len(about.when_head))
+    head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago} {ready:>8} {lasted:>7}  "
     end, style = "", "text"
     if start.exit is not None:
         end, style = start.exit.words(), "text" if start.exit.ok else "warn"
