@@ -24,6 +24,7 @@ Scope = Literal[
     "events",
     "alerts",
     "sandboxes",
+    "timeline",
     "runs",
     "compare",
     "containers",  # the pane of the dashboard
