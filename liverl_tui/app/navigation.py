@@ -177,6 +177,12 @@ class Navigation:
 
         self._open(MetricsScreen())
 
+    def action_timeline(self) -> None:
+        """Show where the time of a step goes."""
+        from liverl_tui.screens.timeline import TimelineScreen
+
+        self._open(TimelineScreen())
+
     def action_events(self) -> None:
         """Show the events of the run."""
         from liverl_tui.screens.events import EventsScreen

@@ -25,6 +25,7 @@ Scope = Literal[
     "events",
     "alerts",
     "sandboxes",
+    "timeline",
     "runs",
     "compare",
     "containers",  # the pane of the dashboard

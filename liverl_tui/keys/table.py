@@ -22,6 +22,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "events": "Events",
     "alerts": "Alerts",
     "sandboxes": "Sandboxes",
+    "timeline": "Timeline",
     "runs": "Runs",
     "compare": "Runs side by side",
     "help": "Help",
@@ -47,6 +48,7 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("events", "list", "moving", "app"),
     ("alerts", "list", "moving", "app"),
     ("sandboxes", "list", "moving", "app"),
+    ("moving", "timeline", "app"),
     ("runs", "list", "moving", "app"),
     ("moving", "compare", "app"),
     ("moving", "help", "app"),
@@ -107,6 +109,14 @@ KEYS: tuple[Key, ...] = (
         "metrics",
         "Show charts of the training metrics",
         bar=("dashboard", "trajectory", "service", "events"),
+    ),
+    Key(
+        "app",
+        "timeline",
+        "I",
+        "timeline",
+        "Show where the time of a step goes, and of all steps",
+        ("metrics",),
     ),
     Key("app", "services", "V", "services", "Show one service: command, processes, probes, restarts"),
     Key("app", "events", "E", "events", "Show the events of the run, newest last", ("dashboard",)),
@@ -498,6 +508,13 @@ KEYS: tuple[Key, ...] = (
         "containers", "open", "enter", "sandboxes", "Open the screen with all sandboxes of the run", bar=True
     ),
     Key("sandboxes", "open", "enter", "open", "Open the trial of the container", bar=True),
+    # -- timeline
+    Key("timeline", "step(-1)", "left_square_bracket", "previous step", "Show the step before", bar=True),
+    Key("timeline", "step(1)", "right_square_bracket", "next step", "Show the next step", bar=True),
+    Key(
+        "timeline", "all_steps", "c", "all steps", "Show all steps as stacked bars, or the one step", bar=True
+    ),
+    Key("timeline", "open", "enter", "open", "Among all steps: show the one under the cursor", bar=True),
     # -- runs
     Key("runs", "open", "enter", "open", "Open the run under the cursor in place of this one", bar=True),
     Key("runs", "compare", "c", "compare", "Compare two to six marked runs", bar=True),

@@ -34,10 +34,12 @@ RUNS: dict[str, tuple[str, tuple[str, ...]]] = {
         "replica",
         ("embedded.faults.slow_replica=0.5",),
     ),  # LiteLLM records which replica answered
+    "slow-replica-sessions": ("replica", (SESSIONS, "embedded.faults.slow_replica=0.5")),
     "long-tail": ("tail", (SESSIONS, "embedded.faults.slow_last=3")),
     "slow-update": ("update", (SESSIONS, "embedded.faults.slow_update=3")),
     "usual": ("", (SESSIONS,)),
     "usual-litellm": ("", ("embedded.turn_latency=0.2",)),
+    "even-replicas": ("", (SESSIONS, "embedded.turn_latency=0.1")),
     "slow-model": ("", (SESSIONS, "embedded.turn_latency=0.3")),
     "few-workers": ("", (SESSIONS, "embedded.turn_latency=0.2", "harbor_runtime.num_workers=4")),
     "four-steps": ("", (SESSIONS, "embedded.faults.slow_update=3", "training.total_steps=4")),

@@ -28,6 +28,7 @@ PARTS = {
         "alerts",
         "sandboxes",
         "runs",
+        "timeline",
         "palette",
         "copy",
         "copy_all",

@@ -18,6 +18,7 @@ from liverl_tui.screens.gpu import GpuScreen
 from liverl_tui.screens.help import HelpScreen
 from liverl_tui.screens.metrics import MetricsScreen
 from liverl_tui.screens.service import ServiceScreen
+from liverl_tui.screens.timeline import TimelineScreen
 from liverl_tui.screens.trajectory import TrajectoryScreen
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
@@ -50,6 +51,7 @@ SCOPED = {
     "containers": SandboxesPane,
     "runs": RunsPane,
     "compare": CompareScreen,
+    "timeline": TimelineScreen,
     "help": HelpScreen,
     "dialog": Dialog,
 }

@@ -232,6 +232,8 @@ async def test_a_prompt_with_which_replicas_die_takes_no_third_one_along(tmp_pat
 class Mortal:
     """An engine whose process dies with each sample."""
 
+    url = "http://127.0.0.1:1"
+
     def __init__(self) -> None:
         self.asked = 0
 

@@ -47,6 +47,10 @@ TOO_LONG = (
 class Engine(Tokens, Sampler, Protocol):
     """One replica."""
 
+    @property
+    def url(self) -> str:
+        """Its root address."""
+
     async def context(self) -> int:
         """The model's context length in tokens."""
 
@@ -122,7 +126,8 @@ class Draft(msgspec.Struct):
     """A reply that is being sampled, perhaps in several parts. ``place``: where it belongs; ``finish``: how it ended,
     empty until then; ``healed``: see ``Tail``; ``waited``: seconds in the admission queue; ``kept``: the earlier
     replies in a prompt with a changed history, None if they are not looked for; ``deaths``: of the replica that samples
-    it, before; ``sampling``: whether a sample is in flight."""
+    it, before; ``sampling``: whether a sample is in flight; ``replica``: root address of the one that sampled it last,
+    "" before."""
 
     place: Place
     prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))
@@ -135,6 +140,7 @@ class Draft(msgspec.Struct):
     kept: Kept | None = None
     deaths: int = 0
     sampling: bool = False
+    replica: str = ""
 
     @property
     def sampled(self) -> Sampled:
@@ -401,7 +407,7 @@ class Drafter:
         async with self._admitted(engine, draft):
             if self._time.over:
                 raise self.late()
-            draft.deaths = self._replicas.deaths(engine)
+            draft.deaths, draft.replica = self._replicas.deaths(engine), engine.url
             draft.sampling = True
             await self._until_its_end(engine, wanted, draft)
             draft.sampling = False

@@ -56,7 +56,8 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     """A reply that was sampled. ``request``: digest of its request; ``counters``: after it; ``began``: Unix seconds at
     which the request came; ``seconds``: that the turn took; ``ended``: when the reply was there, None in journals of
-    earlier versions."""
+    earlier versions; ``replica``: root address of the one that sampled the reply, "" in journals of earlier
+    versions."""
 
     request: bytes
     turn: Turn
@@ -65,6 +66,7 @@ class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     began: float = 0.0
     seconds: float = 0.0
     ended: Moment | None = None
+    replica: str = ""
 
     @property
     def replied(self) -> Moment:

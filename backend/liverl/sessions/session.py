@@ -445,7 +445,9 @@ class Session:
         now = clocks.moment()
         seconds = now.ran - asked.began.ran
         counters = self._counted(turn, draft, seconds)
-        recorded = Recorded(asked.digest, turn, answer, counters, asked.began.wall, seconds, now)
+        recorded = Recorded(
+            asked.digest, turn, answer, counters, asked.began.wall, seconds, now, draft.replica
+        )
         try:
             self._journal.write(recorded)
         except OSError as error:

@@ -70,6 +70,7 @@ def _record(session: str, recorded: Recorded, asked: dict[str, Any]) -> dict[str
         "response_body": body,
         "usage": body["usage"],
         "failure": None,
+        **({"replica": recorded.replica} if recorded.replica else {}),
         "session": {"kind": turn.kind, "opens": turn.segment is None, "counters": recorded.counters},
     }
 

@@ -207,6 +207,11 @@ class VerlEngine:
         self._model, self._request_id = model, request_id
         self.deaths = 0  # see ``Replicas.deaths``
 
+    @property
+    def url(self) -> str:
+        """Empty: verl's balancer does not say which replica it has chosen."""
+        return ""
+
     async def context(self) -> int:
         """The model's context length in tokens."""
         return self._model.verl.context

@@ -1,0 +1,222 @@
+"""The timeline screen: where the time of one step goes, and of all steps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+
+from liverl.diagnose.where.parts import parts_of, seconds_of
+from liverl.observe.trials.replica_names import replica_names
+from liverl_tui.keys.bindings import Scope, bindings
+from liverl_tui.screens.base import RunScreen
+from liverl_tui.screens.metrics import POLL_S, bottleneck_words
+from liverl_tui.screens.run_metrics import metrics_of
+from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.header.header import Header
+from liverl_tui.widgets.timeline.step import StepPane
+from liverl_tui.widgets.timeline.steps import StepsPane
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+    from textual.dom import DOMNode
+
+    from liverl.offline.step_timeline import StepTimeline
+    from liverl_tui.data.view import View
+
+_KEYS: list[BindingType] = [*bindings("timeline"), Binding("escape", "back", show=False)]
+LIVE_S = 4.0  # seconds between two looks at a step that runs
+
+
+class TimelineScreen(RunScreen):
+    """One step, or all of them. Without a choice the newest step that has ended is shown, and followed."""
+
+    scope = "timeline"
+    BINDINGS = _KEYS
+    AUTO_FOCUS = "#step"
+    DEFAULT_CSS = """
+    TimelineScreen { layout: vertical; }
+    TimelineScreen StepPane { width: 1fr; height: 1fr; }
+    TimelineScreen StepsPane { width: 1fr; height: 1fr; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wanted: int | None = None  # a step that the user has chosen; None: the newest
+        self._shown: StepTimeline | None = None
+        self._read_at = 0.0  # of the monotonic clock
+        self._drawn: object = None
+        self._reading = False
+
+    def compose(self) -> ComposeResult:
+        """Both panes, of which one is seen, above the key bar."""
+        self._metrics = metrics_of(self.app, self.liverl.source.run.path)
+        steps = StepsPane(id="steps")
+        steps.display = False
+        yield Header()
+        yield StepPane(id="step")
+        yield steps
+        yield KeyBar()
+
+    def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
+        """The keys that move in the pane, those of this screen, and those of the app."""
+        moving: list[tuple[Scope, DOMNode]] = [("moving", self.focused)] if self.focused is not None else []
+        return [*moving, ("timeline", self), ("app", self.app)]
+
+    def on_mount(self) -> None:
+        """Read the metrics and the step at once, and then every ``POLL_S`` seconds."""
+        super().on_mount()
+        self.set_interval(POLL_S, self._poll)
+        self._poll()
+
+    def show(self, view: View) -> None:
+        """Take names and notes from the view."""
+        super().show(view)
+        if self._composed:
+            self._draw()
+
+    # -- reading
+
+    def _poll(self) -> None:
+        if not self._reading:
+            self._reading = True
+            # A worker of the app: closing the screen would cancel it and lose what it has read.
+            self.app.run_worker(self._read(), group="timeline")
+
+    async def _read(self) -> None:
+        try:
+            await self._metrics.read()
+            if self.is_attached:
+                await self._read_step()
+                self._draw()
+        finally:
+            self._reading = False
+
+    def _steps(self) -> list[int]:
+        """The steps that can be shown: those with metrics, and the one that runs."""
+        series = self._metrics.charts.series
+        known = sorted(
+            {step for key, one in series.series.items() if key.startswith("timing_s/") for step in one.steps}
+        )
+        snapshot = self.liverl.view.snapshot
+        # Of verl and of the embedded trainer, the trials of the next step have begun.
+        listed = {step.step for step in snapshot.trials.steps} if snapshot is not None else set()
+        return sorted({*known, *listed})
+
+    def _ended(self) -> list[int]:
+        series = self._metrics.charts.series
+        return sorted(
+            {step for key, one in series.series.items() if key.startswith("timing_s/") for step in one.steps}
+        )
+
+    async def _read_step(self) -> None:
+        from liverl.offline.step_timeline import read_step
+
+        pane, steps = self.query_one(StepPane), self._steps()
+        ended = self._ended()
+        step = self._wanted if self._wanted is not None else (ended or steps or [None])[-1]
+        if step is None:
+            if self._metrics.done:
+                pane.words = "no step has begun yet"
+            return
+        shown, now = self._shown, time.monotonic()
+        same = shown is not None and shown.step == step
+        if same and shown is not None and (not shown.running or now - self._read_at < LIVE_S):
+            return
+        if self._metrics.problem:
+            pane.words = self._metrics.problem
+        snapshot = self.liverl.view.snapshot
+        names = replica_names(snapshot.services, snapshot.replicas) if snapshot is not None else {}
+        at = snapshot.at if snapshot is not None else time.time()
+        self._read_at = now
+        try:
+            self._shown = await asyncio.to_thread(
+                read_step, self.liverl.source.run.path, step, self._values(step), names, at
+            )
+        except OSError as error:
+            pane.words = f"cannot read the step: {error.strerror or error}"
+            self._shown = None
+        self._drawn = None
+
+    def _values(self, step: int) -> dict[str, float]:
+        series = self._metrics.charts.series.series
+        found = {}
+        for key, one in series.items():
+            if (point := one.at(step)) is not None and point[0] == step:
+                found[key] = point[1]
+        return found
+
+    def _draw(self) -> None:
+        view = self.liverl.view
+        snapshot = view.snapshot
+        series = self._metrics.charts.series
+        note = bottleneck_words(snapshot)
+        state = (series.version, id(self._shown), note, self._metrics.done)
+        if state == self._drawn or not self.is_attached:
+            return
+        self._drawn = state
+        pane = self.query_one(StepPane)
+        pane.total = snapshot.total_steps if snapshot is not None else None
+        pane.note = note
+        gpus = {gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus} if snapshot is not None else {}
+        pane.take(self._shown, gpus)
+        steps = self.query_one(StepsPane)
+        spent = snapshot.step_time if snapshot is not None else None
+        steps.notes = [
+            text
+            for text in (
+                note,
+                f"slower: {spent.slower}" if spent is not None and spent.bottleneck and spent.slower else "",
+            )
+            if text
+        ]
+        if self._metrics.done and not self._ended():
+            steps.words = "no step says yet what its parts took (timing_s/*)"
+        found = {}
+        for step in self._ended():
+            values = self._values(step)
+            if (total := seconds_of(values)) is not None:
+                found[step] = (parts_of(values) or {"other": total}, total)
+        steps.take(found)
+
+    # -- keys
+
+    def action_step(self, by: int) -> None:
+        """Show the step ``by`` places further; behind the last one the newest is followed again."""
+        steps = self._steps()
+        if not steps:
+            return
+        pane = self.query_one(StepPane)
+        here = pane.step if pane.step in steps else steps[-1]
+        place = max(0, min(len(steps) - 1, steps.index(here) + by))
+        self._show_step(steps[place])
+
+    def _show_step(self, step: int) -> None:
+        self._wanted = step
+        self._poll()
+
+    def action_all_steps(self) -> None:
+        """Show all steps as stacked bars, or the one step."""
+        step, steps = self.query_one(StepPane), self.query_one(StepsPane)
+        steps.display, step.display = not steps.display, steps.display
+        self.set_focus(steps if steps.display else step)
+        self._drawn = None
+        self._draw()
+        self.refresh_keys()
+
+    def action_open(self) -> None:
+        """In the list of steps: show the one under the cursor."""
+        steps = self.query_one(StepsPane)
+        if steps.display and steps.chosen is not None:
+            self._show_step(steps.chosen)
+            self.action_all_steps()
+
+    def action_back(self) -> None:
+        """From all steps back to the one; else close the screen."""
+        if self.query_one(StepsPane).display:
+            self.action_all_steps()
+        else:
+            self.app.pop_screen()

@@ -1,0 +1,210 @@
+"""One step on a time axis: its parts, what its trials waited for, replicas, GPUs, and each trial as a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from liverl.observe.history import INTERVAL
+from liverl.util.plural import quantity
+from liverl_tui.text.words import one_line, short_name
+from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.scroll import ScrollPane
+from liverl_tui.widgets.timeline.lanes import (
+    WAITS,
+    axis,
+    legend,
+    load_lane,
+    look,
+    most_at_once,
+    seconds_word,
+    share_lane,
+    span_lane,
+)
+
+if TYPE_CHECKING:
+    from liverl.offline.step_timeline import StepTimeline, TrialLane
+
+WIDE = 110  # columns from which on names and notes have more room
+_SHARE = 0.005  # of a step: smaller parts have no row
+
+
+class StepPane(ScrollPane):
+    """Draws a ``StepTimeline``; the axis stays while its lanes scroll."""
+
+    title = "Timeline"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._timeline: StepTimeline | None = None
+        self._gpus: Mapping[str, str] = {}
+        self.total: int | None = None  # steps of the run
+        self.words = "reading ..."
+        self.note = ""
+
+    def take(self, timeline: StepTimeline | None, gpus: Mapping[str, str]) -> None:
+        """Show a step; None: there is none, ``words`` say why. ``gpus``: UUID -> name."""
+        if self._timeline is None or timeline is None or timeline.step != self._timeline.step:
+            self.to_top()
+        self._timeline, self._gpus = timeline, gpus
+        self.update()
+
+    @property
+    def step(self) -> int | None:
+        """The step that is shown."""
+        return self._timeline.step if self._timeline is not None else None
+
+    def heading(self) -> tuple[str, str]:
+        """The step, and what it took."""
+        one = self._timeline
+        if one is None:
+            return "", ""
+        of = f" of {self.total}" if self.total else ""
+        took = (
+            f"{one.seconds:.1f} s"
+            if one.seconds is not None
+            else "running"
+            if one.running
+            else "length not known"
+        )
+        return "", f"step {one.step}{of} · {took} · {quantity(len(one.trials), 'trial')}"
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The title, the axis, the lanes, and what their characters mean."""
+        one = self._timeline
+        if one is None or one.begin is None or one.end is None:
+            return super().compose_rows(width, height)
+        head = self._axis(one.begin, one.end, width)
+        foot = Row(*legend(what for what in WAITS if what in one.waits))
+        notes = (
+            [Row((f" {fit(one_line(self.note), width - 2)}", "warn"))] if self.note and height > 12 else []
+        )
+        rows = list(super().compose_rows(width, max(2, height - 2 - len(notes))))
+        rows.insert(1, head)
+        rows += [Row() for _ in range(height - 1 - len(notes) - len(rows))]
+        return [*rows, *notes, foot]
+
+    # -- lanes
+
+    def lines(self, width: int, height: int) -> list[Row]:
+        """All lanes."""
+        if self._timeline is None:
+            return [Row((f" {self.words}", "dim"))]
+        return list(self._lanes(self._timeline, width))
+
+    def _sizes(self, width: int) -> tuple[int, int]:
+        """Columns of the name and of the note before a lane."""
+        return (26, 18) if width >= WIDE else (15, 12)
+
+    def _axis(self, begin: float, end: float, width: int) -> Row:
+        name, note = self._sizes(width)
+        room = width - name - note - 1
+        return Row((" " * (name + note), "head"), (axis(begin, end, room), "head"), (" ", "head"))
+
+    def _lane(self, width: int, name: str, style: str, note: str, lane: list[Span]) -> Row:
+        left, middle = self._sizes(width)
+        return Row(
+            (f" {fit(one_line(name), left - 2)} ", style), (f"{fit(note, middle - 1, '>')} ", "dim"), *lane
+        )
+
+    def _lanes(self, one: StepTimeline, width: int) -> Iterator[Row]:
+        name, note = self._sizes(width)
+        room = width - name - note - 1
+        yield from self._parts(one, width, room)
+        if one.begin is None or one.end is None:
+            yield from self._unknown(one)
+            return
+        begin, end = one.begin, one.end
+        if one.replicas:
+            yield Row((" Replicas", "title"), ("  calls in flight", "dim"))
+            most = most_at_once(replica.calls for replica in one.replicas)
+            for replica in one.replicas:
+                mean = sum(last - first for first, last in replica.calls) / len(replica.calls)
+                words = f"{len(replica.calls)} × {seconds_word(mean)}"
+                lane = load_lane(replica.calls, begin, end, room, most)
+                yield self._lane(width, short_name(replica.name, name - 2), "text", words, lane)
+        if one.gpus:
+            yield Row((" GPUs", "title"), (f"  use, a sample each {INTERVAL:.0f} s", "dim"))
+            for gpu in one.gpus:
+                lane = share_lane(gpu.use, begin, end, room, INTERVAL)
+                yield self._lane(
+                    width,
+                    self._gpus.get(gpu.uuid, gpu.uuid[-8:]),
+                    "text",
+                    f"mean {100 * gpu.mean:.0f} %",
+                    lane,
+                )
+        if one.trials:
+            yield Row((" Trials", "title"), ("  reward, weights", "dim"))
+            for trial in one.trials:
+                spans = [(span.what, span.begin, span.end) for span in trial.spans]
+                lane = span_lane(spans, begin, end, room) if spans else [(" no times recorded", "dim")]
+                yield self._lane(width, trial.name, _style(trial), _facts(trial), lane)
+        yield from self._unknown(one)
+
+    def _parts(self, one: StepTimeline, width: int, room: int) -> Iterator[Row]:
+        whole = one.seconds or sum(one.parts.values())
+        at = 0.0
+        waits = {what: seconds for what, seconds in one.waits.items() if what != "queue"}
+        for part, seconds in one.parts.items():
+            if whole and seconds >= _SHARE * whole:
+                lane = (
+                    span_lane([(part, at, at + seconds)], 0.0, max(whole, at + seconds), room)
+                    if one.begin is None or one.end is None
+                    else self._placed(one, part, at, seconds, room)
+                )
+                yield self._lane(width, look(part).word, "strong", _share(seconds, whole), lane)
+            at += seconds
+            if part == "generate" and waits:
+                yield from self._waits(one, waits, seconds, whole, width)
+        if not one.parts and waits:
+            yield from self._waits(one, waits, None, None, width)
+
+    def _placed(self, one: StepTimeline, part: str, at: float, seconds: float, room: int) -> list[Span]:
+        assert one.begin is not None and one.end is not None
+        began = one.end - (one.seconds or sum(one.parts.values()))
+        return span_lane([(part, began + at, began + at + seconds)], one.begin, one.end, room)
+
+    def _waits(
+        self,
+        one: StepTimeline,
+        waits: Mapping[str, float],
+        seconds: float | None,
+        whole: float | None,
+        width: int,
+    ) -> Iterator[Row]:
+        """What the trials waited for, as shares of generate: side by side below it. They overlap in truth."""
+        name, note = self._sizes(width)
+        room, total, at = width - name - note - 1, sum(waits.values()), 0.0
+        for what in (what for what in WAITS if waits.get(what, 0.0) > 0.0):
+            share = waits[what] / total
+            words = (
+                _share(seconds * share, whole) if seconds is not None and whole else f"{100 * share:.0f} %"
+            )
+            length = (seconds if seconds is not None else total) * share
+            lane = (
+                self._placed(one, what, at, length, room)
+                if seconds is not None and one.begin is not None and one.end is not None
+                else [(f"{100 * share:.0f} % of the trials' time", "dim")]
+            )
+            yield self._lane(width, f"  {look(what).word}", "text", words, lane)
+            at += length
+
+    def _unknown(self, one: StepTimeline) -> Iterator[Row]:
+        for words in one.unknown:
+            yield Row((f" not shown: {words}", "dim"))
+
+
+def _share(seconds: float, whole: float | None) -> str:
+    return f"{seconds_word(seconds)} {100 * seconds / whole:3.0f} %" if whole else seconds_word(seconds)
+
+
+def _facts(trial: TrialLane) -> str:
+    """A trial's reward, the version of its weights, and how far that is behind."""
+    reward = "…" if trial.state == "running" else "-" if trial.reward is None else f"{trial.reward:.2f}"
+    version = "" if trial.version is None else f" v{trial.version}"
+    return f"{reward}{version}" + (f" -{trial.behind}" if trial.behind else "")
+
+
+def _style(trial: TrialLane) -> str:
+    return "warn" if trial.behind or trial.state == "cut_off" else "text"

@@ -1,0 +1,95 @@
+"""All steps as stacked bars: which part of a step takes how long, and what has become slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from liverl_tui.text.words import one_line
+from liverl_tui.widgets.base.cells import Row, fit
+from liverl_tui.widgets.base.cursor_list import CursorList
+from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, seconds_word, stacked
+
+Parts = Mapping[str, float]
+
+
+class StepsPane(CursorList):
+    """A row for each step, the oldest first; the newest is under the cursor until it is moved."""
+
+    title = "Steps"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._steps: dict[str, tuple[Parts, float]] = {}
+        self._longest = 0.0
+        self._follows = True
+        self.words = "reading ..."
+        self.notes: Sequence[str] = ()
+
+    def take(self, steps: Mapping[int, tuple[Parts, float]]) -> None:
+        """Show these steps: the seconds of the parts of each, and its own."""
+        self._steps = {str(step): found for step, found in steps.items()}
+        self._longest = max((max(total, sum(parts.values())) for parts, total in steps.values()), default=0.0)
+        if self._follows and self._steps:
+            self._cursor = next(reversed(self._steps))
+        self.update()
+
+    def moved(self) -> None:
+        """Stay where the user goes; follow again at the last step."""
+        self._follows = self._cursor == next(reversed(self._steps), None)
+
+    @property
+    def chosen(self) -> int | None:
+        """The step under the cursor."""
+        key = self.cursor
+        return int(key) if key is not None else None
+
+    def keys(self) -> Sequence[str]:
+        """The steps."""
+        return list(self._steps)
+
+    def facts(self) -> tuple[str, str]:
+        """How many there are."""
+        return f"{len(self._steps)} steps" if self._steps else "", "dim"
+
+    def head(self, width: int) -> Row | None:
+        """The axis of the bars."""
+        if not self._steps:
+            return None
+        return Row(
+            (f"{'step':>7} {'time':>6} ", "head"), (axis(0.0, self._longest, max(1, width - 15)), "head")
+        )
+
+    def row(self, key: str, width: int) -> Row:
+        """One step."""
+        parts, total = self._steps[key]
+        row = Row((f"{key:>7} ", "strong"), (f"{seconds_word(total):>6} ", "text"))
+        row.spans += stacked(parts, self._longest, max(1, width - 15))
+        return row
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """The bars; below them what is slower than before, and what their characters mean."""
+        if not self._steps:
+            return super().compose_rows(width, height)
+        present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
+        notes = (
+            [Row((f" {fit(one_line(note), width - 2)}", "warn")) for note in self.notes]
+            if height > 12
+            else []
+        )
+        below = [*notes, Row(*legend(present))]
+        rows = list(super().compose_rows(width, max(2, height - len(below))))
+        return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
+
+    def empty(self, width: int) -> Iterable[Row]:
+        """Why there is none."""
+        return [Row((f" {self.words}", "dim"))]
+
+    def copy_all(self) -> str:
+        """The seconds of all steps as a table, with a head."""
+        present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
+        lines = ["\t".join(("step", "seconds", *present))]
+        for step, (parts, total) in self._steps.items():
+            cells: list[Any] = [step, total, *(parts.get(part, "") for part in present)]
+            lines.append("\t".join(map(str, cells)))
+        return "\n".join(lines)

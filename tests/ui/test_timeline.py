@@ -1,0 +1,164 @@
+"""The timeline of a step, and of all steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kit import pilots
+from kit.ended_runs import a_run
+from kit.screens import FakeSource, settle, snapshot
+
+from liverl.model import Bottleneck, StepTime, StepTrials, TrialsStatus
+from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
+from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.screens.timeline import TimelineScreen
+from liverl_tui.widgets.timeline.step import StepPane
+from liverl_tui.widgets.timeline.steps import StepsPane
+
+AT = 1_700_000_000.0
+SENTENCE = "62 % of the step waits for the 3 slowest of 32 trials"
+
+
+def make(root: Path, steps: int = 3) -> Path:
+    """A run whose steps take 20 s, with a trial in the last one that calls the model twice."""
+    path = a_run(root, "timed", [0.5] * steps)
+    rows, events = [], []
+    for step in range(1, steps + 1):
+        times = {
+            "timing_s/step": 20.0,
+            "timing_s/gen": 12.0 + step,
+            "timing_s/update_actor": 4.0,
+            "timing_s/reward": 1.0,
+        }
+        rows.append(json.dumps({"step": step, "data": times}))
+        end = AT + 20 * step
+        events.append(
+            json.dumps(
+                {
+                    "seq": step,
+                    "at": end,
+                    "kind": "step",
+                    "text": "",
+                    "data": {"step": step, "after": end, "by": end},
+                },
+                separators=(",", ":"),
+            )
+        )
+    (path / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    (path / "events.jsonl").write_text("\n".join(events) + "\n")
+    begin = AT + 20 * (steps - 1)
+    trial = path / "trials" / f"step_{steps:04}" / "fix-config-1"
+    trial.mkdir(parents=True)
+    facts = {"task": "fix-config", "queued_at": begin, "started_at": begin + 1, "policy_version": 2}
+    (trial / "liverl.json").write_text(json.dumps(facts))
+    calls = [
+        {
+            "success": True, "request_time": (begin + at) * 1000, "duration_ms": 3000, "replica": "http://127.0.0.1:9/v1",
+            "request_body": {"messages": [{"role": "user", "content": "do"}]},
+            "response_body": {
+                "id": f"a{at}",
+                "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}],
+            },
+        }
+        for at in (1, 7)
+    ]  # fmt: skip
+    (trial / "litellm-trajectory.jsonl").write_text("".join(json.dumps(call) + "\n" for call in calls))
+    ended = {
+        "verifier_result": {"rewards": {"reward": 1.0}},
+        "policy_version": 2,
+        "started_at": begin + 1,
+        "finished_at": begin + 11,
+        "ended_by": "submit",
+    }
+    (trial / "result.json").write_text(json.dumps(ended))
+    return path
+
+
+class Screen(pilots.Driven):
+    @property
+    def text(self) -> str:
+        panes = [pane for pane in self.app.screen.query("StepPane, StepsPane") if pane.display]
+        return "\n".join(pane.text for pane in panes)
+
+    def line(self, words: str) -> str:
+        return next(line for line in self.text.splitlines() if words in line)
+
+
+@asynccontextmanager
+async def opened(
+    run: Path, size: tuple[int, int] = (120, 40), bottleneck: Bottleneck | None = None
+) -> AsyncIterator[Screen]:
+    trials = TrialsStatus(steps=(StepTrials(3, 1, 1, 0, 1.0),))
+    state = snapshot(
+        trials=trials,
+        total_steps=9,
+        step_time=StepTime(9, 20.0, {}, bottleneck, "generate takes 2.0 times as long as at step 4"),
+    )
+    app = LiverlApp(FakeSource(run, view=View("ended", snapshot=state)))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        screen = Screen(pilot)
+        await screen.press("I")
+        await screen.until(lambda: isinstance(app.screen, TimelineScreen) and "generate" in screen.text)
+        yield screen
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (250, 70)])
+async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with opened(make(tmp_path), size) as screen:
+        assert "step 3 of 9 · 20.0 s · 1 trial" in screen.text
+        assert "15s  75 %" in screen.line(" generate") and "█" in screen.line(" generate")
+        lane = screen.line("fix-config-1" if size[0] > 80 else "fix-config")
+        assert "1.00 v2" in lane
+        drawn = lane[lane.index("v2") + 2 :]
+        assert drawn.lstrip(" ·").startswith("█") and drawn.count("█ ") == 0 and "░" in drawn
+        assert "127.0.0.1:9" in screen.text and "2 × 3s" in screen.text
+        assert "not shown: no use of GPUs was recorded in this step" in screen.text
+        assert all(len(line) <= size[0] for line in screen.text.splitlines())
+
+
+async def test_brackets_show_other_steps(tmp_path: Path) -> None:
+    async with opened(make(tmp_path)) as screen:
+        await screen.press("[")
+        await screen.until(lambda: "step 2 of 9" in screen.text)
+        assert "not shown: no trial of this step is recorded" in screen.text
+        assert "14s  70 %" in screen.line(" generate")
+        await screen.press("]", "]")
+        await screen.until(lambda: "step 3 of 9" in screen.text)
+
+
+async def test_all_steps_are_stacked_bars_and_enter_opens_one(tmp_path: Path) -> None:
+    told = Bottleneck(0.62, "tail", SENTENCE, "harbor_runtime.tail_kill_target")
+    async with opened(make(tmp_path), bottleneck=told) as screen:
+        assert SENTENCE in screen.text
+        await screen.press("c")
+        await screen.until(lambda: "3 steps" in screen.text)
+        pane = screen.app.screen.query_one(StepsPane)
+        bars = [pane.row(str(step), 115).text for step in (1, 2, 3)]
+        assert [bar.count("█") for bar in bars] == [65, 70, 75]
+        assert SENTENCE in screen.text and "slower: generate takes 2.0 times as long" in screen.text
+        assert "1\t20.0\t13.0\t1.0\t4.0" in pane.copy_all()
+        await screen.press("up", "enter")
+        await screen.until(lambda: "step 2 of 9" in screen.text)
+        await screen.press("escape")
+        await screen.until(lambda: isinstance(screen.app.screen, Dashboard))
+
+
+async def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "empty", [])
+    app = LiverlApp(FakeSource(run, view=View("ended", snapshot=snapshot(trials=TrialsStatus()))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        screen = Screen(pilot)
+        await screen.press("I")
+        await screen.until(lambda: isinstance(app.screen, TimelineScreen))
+        await screen.until(lambda: "no step has begun yet" in app.screen.query_one(StepPane).text)
+        await screen.press("c")
+        await screen.until(lambda: "no step says yet what its parts took" in screen.text)

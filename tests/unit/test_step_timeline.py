@@ -1,0 +1,178 @@
+"""When what happened in a step, out of what its files say; and how it is drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from liverl.model import TrialHead
+from liverl.observe.trials.phases import Phases
+from liverl.observe.trials.step_times import FinishedStep
+from liverl.observe.trials.trajectory import Trajectory
+from liverl.observe.trials.turns import Turn
+from liverl.offline.step_timeline import MOST_TRIALS, Span, StepTimeline, timeline
+from liverl_tui.widgets.timeline.lanes import (
+    LOOKS,
+    axis,
+    load_lane,
+    look,
+    most_at_once,
+    seconds_word,
+    share_lane,
+    span_lane,
+    stacked,
+)
+
+AT = 1_000_000.0
+TIMES = {"timing_s/step": 20.0, "timing_s/gen": 12.0, "timing_s/reward": 1.0, "timing_s/update_actor": 5.0}
+DONE = (FinishedStep(2, AT - 1, AT), FinishedStep(3, AT + 20, AT + 20))
+
+
+def trial(
+    phases: dict[str, float],
+    calls: tuple[tuple[float, float], ...] = (),
+    ended: float | None = AT + 12,
+    replica: str | None = "http://127.0.0.1:9000",
+    version: int | None = 2,
+    **more: Any,
+) -> tuple[TrialHead, Trajectory]:
+    head = TrialHead(
+        name="t", step=3, task="task", state="finished" if ended is not None else "running", turns=len(calls),
+        tool_calls=1, reward=1.0, finish_reason="stop", completion_tokens=5, replica=replica, started_at=AT,
+        updated_at=ended or AT + 6, ended_at=ended, path="trials/step_0003/t",
+    )  # fmt: skip
+    turns = tuple(
+        Turn(n, started_at=AT + begin, seconds=seconds, replica=replica)
+        for n, (begin, seconds) in enumerate(calls, 1)
+    )
+    return head, Trajectory(
+        "t", "", "task", turns=turns, phases=Phases(phases, **more), policy_version=version
+    )
+
+
+def of(*trials: tuple[TrialHead, Trajectory], **given: Any) -> StepTimeline:
+    asked: dict[str, Any] = {
+        "values": TIMES, "finished": DONE, "total": len(trials), "gpus": {"GPU-1": [(AT + 5, 0.5), (AT - 90, 1.0)]},
+        "names": {"http://127.0.0.1:9000": "replica-0"}, "now": AT + 25,
+    }  # fmt: skip
+    asked |= given
+    return timeline(3, asked.pop("values"), asked.pop("finished"), list(trials), **asked)
+
+
+SPANS = {
+    "all phases": (
+        trial({"queue": 2.0, "setup": 2.0, "agent": 6.0, "verifier": 2.0}, ((4.5, 1.5), (8.0, 1.0))),
+        [("queue", 0, 2), ("sandbox", 2, 4), ("tool", 4, 4.5), ("model", 4.5, 6), ("tool", 6, 8), ("model", 8, 9),
+         ("tool", 9, 10), ("verifier", 10, 12)],
+    ),
+    "calls that overlap": (
+        trial({"agent": 12.0}, ((0.0, 6.0), (3.0, 9.0))),
+        [("model", 0, 6), ("model", 6, 12)],
+    ),
+    "calls without durations": (trial({"setup": 2.0, "agent": 10.0}), [("sandbox", 0, 2), ("agent", 2, 12)]),
+    "no phases": (trial({}, ((0.0, 6.0),)), [("model", 0, 6), ("tool", 6, 12)]),
+    "it runs": (
+        trial({"setup": 2.0}, ((2.0, 3.0),), ended=None, last="agent", since=AT + 2),
+        [("sandbox", 0, 2), ("model", 2, 5), ("tool", 5, 25)],
+    ),
+    "a call beyond its end": (trial({"agent": 12.0}, ((10.0, 50.0),)), [("tool", 0, 10), ("model", 10, 12)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_what_a_trial_did_when(name: str) -> None:
+    one, expected = SPANS[name]
+    found = of(one).trials[0].spans
+    assert [(span.what, span.begin - AT, span.end - AT) for span in found] == expected
+
+
+def test_a_step_has_its_parts_in_order_its_bounds_replicas_and_gpus() -> None:
+    found = of(trial({"agent": 12.0}, ((0.0, 3.0), (6.0, 1.0))))
+    assert (found.begin, found.end, found.seconds, found.running) == (AT, AT + 20, 20.0, False)
+    assert list(found.parts.items()) == [
+        ("generate", 12.0),
+        ("reward", 1.0),
+        ("update", 5.0),
+        ("other", 2.0),
+    ]
+    assert found.waits == {"model": 4.0, "tool": 8.0}
+    assert [(one.name, len(one.calls)) for one in found.replicas] == [("replica-0", 2)]
+    assert [(one.uuid, one.mean) for one in found.gpus] == [("GPU-1", 0.5)], (
+        "samples of other steps are left out"
+    )
+    assert found.unknown == ()
+
+
+def test_older_weights_are_so_many_versions_behind() -> None:
+    found = of(trial({}, version=4), trial({}, version=2), trial({}, version=None))
+    assert [one.behind for one in found.trials] == [0, 2, None]
+
+
+def test_a_trial_that_began_in_the_step_before_is_inside_the_picture() -> None:
+    head, read = trial({"agent": 16.0}, ended=AT + 12)
+    assert of((head, read)).begin == AT - 4
+
+
+UNKNOWN = {
+    "no trials": (of(total=0), "no trial of this step is recorded"),
+    "no parts": (of(trial({"agent": 1.0}), values={"timing_s/step": 9.0}), "did not tell what the parts"),
+    "it runs": (of(trial({"agent": 1.0}), values={}, finished=DONE[:1]), "the step has not ended"),
+    "no replica": (of(trial({"agent": 1.0}, ((1.0, 1.0),), replica=None)), "which replica answered"),
+    "no gpus": (of(trial({"agent": 1.0}), gpus={}), "no use of GPUs"),
+    "no times": (of(total=0, values={}, finished=()), "when the step began and ended is not known"),
+    "too many": (of(trial({"agent": 1.0}), total=MOST_TRIALS + 9), f"drawn are 1 of its {MOST_TRIALS + 9} trials"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_known_is_said(name: str) -> None:
+    found, words = UNKNOWN[name]
+    assert any(words in said for said in found.unknown), found.unknown
+
+
+def test_a_running_step_ends_now() -> None:
+    found = of(trial({"agent": 1.0}), values={}, finished=DONE[:1])
+    assert (found.running, found.end) == (True, AT + 25)
+
+
+def text(spans: list[tuple[str, Any]]) -> str:
+    return "".join(part for part, _ in spans)
+
+
+def test_a_lane_shows_in_each_column_what_takes_most_of_it() -> None:
+    lane = span_lane([("model", 0, 5), ("tool", 5, 8), ("nothing known", 9, 10)], 0, 10, 10)
+    assert text(lane) == "█████░░░ ?"
+    assert text(span_lane([], 0, 10, 10)) == " " * 10
+    assert text(span_lane([("model", -5, 50)], 0, 10, 4)) == "████"
+
+
+def test_each_part_and_wait_has_a_sign_of_its_own() -> None:
+    for group in (("generate", "reward", "log_probs", "update", "weights", "checkpoint", "validation", "other"),
+                  ("queue", "sandbox", "model", "tool", "verifier", "agent")):  # fmt: skip
+        assert len({look(what).glyph for what in group}) == len(group) == len({LOOKS[w].word for w in group})
+
+
+def test_load_and_use() -> None:
+    calls = [(0.0, 10.0), (0.0, 5.0)]
+    assert most_at_once([calls, []]) == 2.0
+    assert text(load_lane(calls, 0, 10, 2, 2.0)) == "▇▄"
+    assert text(share_lane([(1.0, 1.0), (9.0, 0.0)], 0, 10, 2, 2.0)) == "▇▁"
+    assert text(share_lane([(1.0, 1.0)], 0, 100, 4, 2.0)) == "▇   ", "no sample, no use"
+
+
+def test_bars_are_as_long_as_steps_take() -> None:
+    assert text(stacked({"generate": 6.0, "update": 2.0, "other": 2.0}, 20.0, 20)) == "██████▒▒··" + " " * 10
+
+
+@pytest.mark.parametrize("width", [1, 5, 9, 30, 54, 200])
+@pytest.mark.parametrize("total", [0.3, 9.0, 84.2, 4000.0, 90000.0])
+def test_an_axis_fits(width: int, total: float) -> None:
+    line = axis(AT, AT + total, width)
+    assert len(line) == width
+    assert width < 10 or (line.startswith("0s") and line.endswith(seconds_word(total)))
+
+
+def test_spans_are_whole() -> None:
+    one = of(trial({"agent": 12.0}, ((0.0, 3.0),))).trials[0]
+    assert one.spans[0] == Span("model", AT, AT + 3)
