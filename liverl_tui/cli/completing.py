@@ -79,6 +79,12 @@ def _flags(_ctx: click.Context, _incomplete: str) -> Iterable[str]:
     return FLAGS
 
 
+def _fields(_ctx: click.Context, _incomplete: str) -> Iterable[str]:
+    from liverl.observe.trials.query import FIELDS
+
+    return [field.name for field in FIELDS]
+
+
 def _environments(_ctx: click.Context, _incomplete: str) -> Iterable[str]:
     from liverl.config import load_config
 
@@ -112,6 +118,8 @@ KINDS: dict[str, str | Values] = {
     "METRIC": _metrics,
     "KEY=VALUE": _keys,
     "FLAG": _flags,
+    "OTHER": _trials,
+    "FIELD[:asc|desc": _fields,
     "ID": _rows,
     "profile": _profiles,
     "names": _environments,
@@ -119,7 +127,7 @@ KINDS: dict[str, str | Values] = {
 }
 # What only whoever types it knows: numbers, times, texts, addresses, new names.
 FREE = frozenset(
-    "N S +N|-N|N AGE CLAIM:PATH GIB HOST:PORT IMAGE IP LIMIT MODULE NAME PID RE SEQ SIZE TEXT TYPE WORD".split()  # noqa: SIM905
+    "N S +N|-N|N AGE CLAIM:PATH FILTER GIB HOST:PORT IMAGE IP LIMIT MODULE NAME PID RE SEQ SIZE TEXT TYPE WORD".split()  # noqa: SIM905
 )
 
 

@@ -170,6 +170,7 @@ def parting_words(found: Parting) -> str:
 
 
 def alert_lines(runs: Sequence[Compared]) -> Iterator[str]:
+    """The alerts that only some of the runs had, with the letters of those."""
     from liverl.offline.compare import only_some
 
     for alert, which in only_some(runs).items():

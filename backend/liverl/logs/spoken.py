@@ -18,9 +18,8 @@ from liverl.logs.segment import Segment
 from liverl.logs.stamps import own_stamp
 from liverl.logs.text import plain
 
-LARGEST = (
-    256 << 10
-)  # bytes of a piece whose lines are looked at; of a larger one all lines count as of its end
+# Bytes of a piece whose lines are looked at; of a larger one all lines count as of its end.
+LARGEST = 256 << 10
 KEPT = 64  # pieces of a log that are kept
 _FIRST_S = 60.0  # seconds that the first piece of a log may have taken
 _SLACK_S = 1.0  # a stamp has whole seconds, and an index is made every second
