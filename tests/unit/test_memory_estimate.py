@@ -293,6 +293,11 @@ FAULTS = {
     "longer than the context, for verl": Fault(
         "verl", 79.18,
         ("vllm.max_model_length=65536", "training.max_prompt_length=32768", "training.max_response_length=32768"),
+        "context", "fail", "a context of 40,960",
+        {"vllm.max_model_length": "40960", "training.max_response_length": "8192"}),
+    "a prompt as long as the context": Fault(
+        "verl", 79.18,
+        ("vllm.max_model_length=65536", "training.max_prompt_length=40960", "training.max_response_length=1024"),
         "context", "fail", "a context of 40,960"),
 }  # fmt: skip
 

@@ -258,7 +258,7 @@ def test_the_proxy() -> None:
     )
     assert Path(runner).is_file()
     assert (spec.kind, spec.environment, spec.stage_parser) == ("proxy", "proxy", "litellm")
-    assert spec.ports == (PortSpec("http", 9000, "0.0.0.0", held=True),)
+    assert spec.ports == (PortSpec("http", 9000, "0.0.0.0", held=True, key="infrastructure.litellm_port"),)
     assert spec.env == {
         "LIVERL_PROXY_CONFIG": "{run_dir}/proxy/litellm.yaml",
         "LIVERL_DRAIN_TIMEOUT": "90",
@@ -451,7 +451,7 @@ def test_sessions_are_planned_where_they_carry_the_trials(profile: str) -> None:
     )
     assert spec.kind == "sessions" and spec.depends_on == (), "requests wait until it knows a replica"
     assert spec.argv[:4] == ("{python:self}", "-P", "-m", "liverl.sessions")
-    assert spec.ports == (PortSpec("http", 9100, "0.0.0.0", held=True),)
+    assert spec.ports == (PortSpec("http", 9100, "0.0.0.0", held=True, key="session_proxy.port"),)
     assert spec.probes.startup.kind == "status_file" and spec.probes.live is not None
     assert spec.drain == (), "two processes must not write the same journals"
     (file,) = spec.files

@@ -479,11 +479,9 @@ def test_a_rays_temporary_directory_is_short_and_the_runs_own() -> None:
 def test_our_ray_head_as_a_service() -> None:
     spec = service(plan_of("infrastructure.ray_port=7001"), "ray")
     assert spec.ports == (
-        PortSpec("gcs", 7001, "127.0.0.1"),
-        *(
-            PortSpec(n, 0, "127.0.0.1")
-            for n in ("dashboard", "client", "agent", "agent_http", "runtime_env", "metrics")
-        ),
+        PortSpec("gcs", 7001, "127.0.0.1", key="infrastructure.ray_port"),
+        PortSpec("dashboard", 0, "127.0.0.1", key="infrastructure.ray_dashboard_port"),
+        *(PortSpec(n, 0, "127.0.0.1") for n in ("client", "agent", "agent_http", "runtime_env", "metrics")),
     )
     version = Probe("http", "dashboard", "/api/version", interval=1.0, timeout=10.0, failures=6)
     version = msgspec.structs.replace(version, token_file="secrets/ray_token")

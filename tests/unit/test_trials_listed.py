@@ -205,7 +205,7 @@ def test_a_chat_is_shown_with_what_was_asked_and_said(run: Run) -> None:
     assert "asked:\n  system: Be brief.\n  user: 2+2?\\x1b[31m\n  quick\n" in told, (
         "control characters are escapes"
     )
-    assert "the model said:\n  4 4 4" in told and "… (1,000 more characters: press Enter" in told
+    assert "the model said:\n  4 4 4" in told and "… (1,000 more characters)" in told
     assert found.turns[0].said.startswith("4 4") and len(found.turns[0].said) < LONGEST + 100
     put(folder / FILE, lines(call(request_time=T, response_body=None)), T)
     told = "\n".join(shown_lines(show(run, "chat-0a1b2c"), T + 60))

@@ -264,7 +264,7 @@ def _cut(text: str) -> str:
     """At most ``LONGEST`` characters of a text, and that it is cut."""
     if len(text) <= LONGEST:
         return text
-    return f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters: the trial's page in the interface has all of it)"
+    return f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters)"
 
 
 def steps_listed(run: RunDir, state: Snapshot | None, live: bool, step: int | None) -> StepsListed:
