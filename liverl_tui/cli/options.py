@@ -36,6 +36,7 @@ class UpOptions:
     run_root: Path | None = None
     trust: tuple[str, ...] = ()
     smoke: bool = False
+    like: Path | None = None
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> UpOptions:
@@ -67,8 +68,10 @@ class UpOptions:
 
     @property
     def describes_one(self) -> bool:
-        """Whether an option describes a new run: --set, --config, --profile or --name."""
-        return bool(self.sets) or any(c is not None for c in (self.config, self.profile, self.name))
+        """Whether an option describes a new run: --set, --config, --profile, --name or --like."""
+        return bool(self.sets) or any(
+            c is not None for c in (self.config, self.profile, self.name, self.like)
+        )
 
     @property
     def names_a_run(self) -> bool:
@@ -195,6 +198,13 @@ def up_options(function: F) -> F:
             help="Resume a run as its next attempt.",
         ),
         click.option("--detach", is_flag=True, help="Start the run in the background and return."),
+        click.option(
+            "--like",
+            metavar="RUN",
+            callback=as_path,
+            help="Start a new run with the configuration of this one, changed by --set; keys and passwords are not "
+            "copied.",
+        ),
         click.option("--name", metavar="NAME", help="Name of the run (default: the current time)."),
     ):
         function = option(function)

@@ -34,6 +34,9 @@ class Target:
     loaded: LoadedConfig
     run_dir: Path
     smoke: tuple[str, ...] = ()  # of a smoke run: what was made small
+    like: tuple[
+        str, ...
+    ] = ()  # of a run with the configuration of another one: in what they differ, in lines
 
     def plan(self) -> Plan:
         """What the configuration starts.
@@ -69,6 +72,16 @@ def load_target(options: UpOptions) -> Target:
         sets.append(f"run.name={options.name}")
     if options.run_root is not None:
         sets.append(f"run.run_root={os.path.abspath(options.run_root)}")
+    model = None
+    if options.like is not None:
+        from dataclasses import replace as with_values
+
+        from liverl_tui.cli.like import Like
+
+        model = Like.of(options.like, options.run_root)
+        require_trusted(model.run, options.trust, options)
+        options = with_values(options, config=model.file)
+        sets = [*model.sets, *sets]
     loaded, now = load_config(options.config, profile=options.profile, sets=sets), time.time()
     small: tuple[str, ...] = ()
     if options.smoke:
@@ -80,7 +93,8 @@ def load_target(options: UpOptions) -> Target:
     _check_name("run.name", run_dir.name)
     check_muted(loaded)
     check_interface(loaded)
-    return settled(Target(replace(loaded, config=config), run_dir, small))
+    like = model.differences(loaded) if model is not None else ()
+    return settled(Target(replace(loaded, config=config), run_dir, small, like))
 
 
 def settled(target: Target) -> Target:

@@ -57,6 +57,9 @@ def up_command(**values: Any) -> int:
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
+    With --like, the configuration of an earlier run is the start of a new one: --set changes it, and what differs is
+    printed. Names, keys and passwords are not taken over.
+
     You can detach from the interface at any time; the run keeps running. With --no-ui or --plain, or without a
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
     it immediately. Further SIGTERMs within two seconds of the first request count as the same request. Closing the
@@ -155,6 +158,14 @@ def up(options: UpOptions) -> int:
             "--smoke starts a run of its own; it cannot be combined with --resume, --resume-or-start or --run",
             ExitCode.USAGE,
         )
+    if options.like is not None and (
+        options.resumes or options.config is not None or options.run is not None
+    ):
+        raise CliError(
+            "--like starts a new run with the configuration of another one; it cannot be combined with --config, "
+            "--run, --resume or --resume-or-start",
+            ExitCode.USAGE,
+        )
     if options.wait and not options.detach:
         raise CliError("--wait requires --detach", ExitCode.USAGE)
     if options.readonly and _mode(options) != "interface":
@@ -201,7 +212,11 @@ def _from_config(options: UpOptions) -> int:
     target = load_target(options)
     run = RunDir(target.run_dir)
     if run.is_run():
+        if options.like is not None:
+            raise CliError(f"there is a run {run.name} already; give another --name", ExitCode.USAGE)
         return _continue(run, options)
+    for line in target.like:
+        echo(line, err=True)
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
     if options.smoke:

@@ -117,7 +117,7 @@ class TimelineScreen(RunScreen):
 
         pane, steps = self.query_one(StepPane), self._steps()
         ended = self._ended()
-        step = self._wanted if self._wanted is not None else (ended or steps or [None])[-1]
+        step = self._wanted if self._wanted is not None else next(reversed(ended or steps), None)
         if step is None:
             if self._metrics.done:
                 pane.words = "no step has begun yet"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from liverl.observe.history import INTERVAL
 from liverl.util.plural import quantity
 from liverl_tui.text.words import one_line, short_name
+from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.timeline.lanes import (
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from liverl.offline.step_timeline import StepTimeline, TrialLane
 
 WIDE = 110  # columns from which on names and notes have more room
+_NOTED, _ROOMY = 13, 30  # rows of a pane from which on notes are shown, and shown whole
 _SHARE = 0.005  # of a step: smaller parts have no row
 
 
@@ -76,9 +78,7 @@ class StepPane(ScrollPane):
             return super().compose_rows(width, height)
         head = self._axis(one.begin, one.end, width)
         foot = Row(*legend(what for what in WAITS if what in one.waits))
-        notes = (
-            [Row((f" {fit(one_line(self.note), width - 2)}", "warn"))] if self.note and height > 12 else []
-        )
+        notes = note_rows((self.note,), width, height)
         rows = list(super().compose_rows(width, max(2, height - 2 - len(notes))))
         rows.insert(1, head)
         rows += [Row() for _ in range(height - 1 - len(notes) - len(rows))]
@@ -182,7 +182,7 @@ class StepPane(ScrollPane):
                 _share(seconds * share, whole) if seconds is not None and whole else f"{100 * share:.0f} %"
             )
             length = (seconds if seconds is not None else total) * share
-            lane = (
+            lane: list[Span] = (
                 self._placed(one, what, at, length, room)
                 if seconds is not None and one.begin is not None and one.end is not None
                 else [(f"{100 * share:.0f} % of the trials' time", "dim")]
@@ -193,6 +193,16 @@ class StepPane(ScrollPane):
     def _unknown(self, one: StepTimeline) -> Iterator[Row]:
         for words in one.unknown:
             yield Row((f" not shown: {words}", "dim"))
+
+
+def note_rows(notes: Iterable[str], width: int, height: int) -> list[Row]:
+    """Sentences below a picture: whole where there are rows to spare, cut to one row each otherwise, and none where
+    there is hardly room for the picture."""
+    rows: list[Row] = []
+    for note in (one_line(note) for note in notes if note and height >= _NOTED):
+        lines = wrap(note, max(8, width - 2)) if height >= _ROOMY else [fit(note, width - 2)]
+        rows += [Row((f" {line}", "warn")) for line in lines]
+    return rows
 
 
 def _share(seconds: float, whole: float | None) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from liverl_tui.text.words import one_line
-from liverl_tui.widgets.base.cells import Row, fit
+from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.cursor_list import CursorList
 from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, seconds_word, stacked
+from liverl_tui.widgets.timeline.step import note_rows
 
 Parts = Mapping[str, float]
 
@@ -72,11 +72,7 @@ class StepsPane(CursorList):
         if not self._steps:
             return super().compose_rows(width, height)
         present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
-        notes = (
-            [Row((f" {fit(one_line(note), width - 2)}", "warn")) for note in self.notes]
-            if height > 12
-            else []
-        )
+        notes = note_rows(self.notes, width, height)
         below = [*notes, Row(*legend(present))]
         rows = list(super().compose_rows(width, max(2, height - len(below))))
         return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
