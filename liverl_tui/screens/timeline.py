@@ -129,8 +129,10 @@ class TimelineScreen(RunScreen):
         if self._metrics.problem:
             pane.words = self._metrics.problem
         snapshot = self.liverl.view.snapshot
-        names = replica_names(snapshot.services, snapshot.replicas) if snapshot is not None else {}
-        at = snapshot.at if snapshot is not None else time.time()
+        if snapshot is None:
+            pane.words = "the state of the run was not read yet"
+            return
+        names, at = replica_names(snapshot.services, snapshot.replicas), snapshot.at
         self._read_at = now
         try:
             self._shown = await asyncio.to_thread(
