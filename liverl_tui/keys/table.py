@@ -136,7 +136,7 @@ KEYS: tuple[Key, ...] = (
         "sandboxes",
         "Show the trials' containers in Docker, or pods in Kubernetes: states, ages",
     ),
-    Key("app", "runs", "B", "runs", "Show all runs of this host: open one, or compare some", ("dashboard",)),
+    Key("app", "runs", "Z", "runs", "Show all runs of this host: open one, or compare some", ("dashboard",)),
     Key(
         "app",
         "palette",

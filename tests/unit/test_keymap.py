@@ -29,6 +29,7 @@ from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
 from liverl_tui.widgets.lists.sandboxes import SandboxList
 from liverl_tui.widgets.log.pane import LogsPane
+from liverl_tui.widgets.pair.pane import PairPane
 from liverl_tui.widgets.runs.list import RunsPane
 from liverl_tui.widgets.tokens.pane import TokensPane
 
@@ -51,6 +52,7 @@ SCOPED = {
     "containers": SandboxesPane,
     "runs": RunsPane,
     "compare": CompareScreen,
+    "pair": PairPane,
     "timeline": TimelineScreen,
     "help": HelpScreen,
     "dialog": Dialog,

@@ -130,6 +130,14 @@ TABLE: dict[str, tuple[str, Stage | None, bool, str]] = {
         False,
         "No available node types can fulfill resource request",
     ),
+    # verl's fully asynchronous trainer: three versions, and none because a sample raised, which also exited 0
+    "verl_cpu/fully_async.log": ("trainer", ("step 3/3, waiting for 2 samples", 1.0), False, ""),
+    "verl_cpu/fully_async_sample_raises.log": (
+        "trainer",
+        ("step 0/3, waiting for 2 samples", 0.0),
+        False,
+        "Reward function is not implemented for data_source",
+    ),
     # hung here until it was ended from outside: Ray had fewer CPUs than verl's actors ask for
     "verl_cpu/hang_num_cpus_too_small.stderr.log": ("trainer", ("Ray up", None), False, "SIGTERM received"),
 }
