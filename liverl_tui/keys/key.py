@@ -25,6 +25,7 @@ Scope = Literal[
     "alerts",
     "sandboxes",
     "timeline",
+    "disk",
     "runs",
     "compare",
     "containers",  # the pane of the dashboard

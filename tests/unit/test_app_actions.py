@@ -29,6 +29,8 @@ PARTS = {
         "sandboxes",
         "runs",
         "timeline",
+        "export",
+        "disk",
         "palette",
         "copy",
         "copy_all",
