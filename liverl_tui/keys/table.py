@@ -165,6 +165,24 @@ KEYS: tuple[Key, ...] = (
     Key("app", "theme", "T", "theme", "Switch to the next theme"),
     Key("app", "mouse", "m", "mouse", "Switch the mouse on or off; off: the terminal selects text"),
     Key("app", "suspend_process", "ctrl+z", "suspend", "Suspend to the shell; its command fg resumes"),
+    # -- a recorded run
+    Key(
+        "app",
+        "pause_demo",
+        "vertical_line",
+        "pause demo",
+        "Recorded run: pause, or play on; at its end, play it again",
+    ),
+    Key("app", "seek_demo(-1)", "left_curly_bracket", "demo back", "Recorded run: go back by a tenth of it"),
+    Key(
+        "app",
+        "seek_demo(1)",
+        "right_curly_bracket",
+        "demo forward",
+        "Recorded run: go forward by a tenth of it",
+    ),
+    Key("app", "demo_speed(-1)", "left_parenthesis", "demo slower", "Recorded run: play it slower"),
+    Key("app", "demo_speed(1)", "right_parenthesis", "demo faster", "Recorded run: play it faster"),
     # -- dashboard
     Key("dashboard", "jump('gpus')", "1", "GPUs", "Go to the GPUs pane"),
     Key("dashboard", "jump('replicas')", "2", "replicas", "Go to the replicas pane"),

@@ -35,12 +35,12 @@ def lines(disk: RunDisk, width: int = WIDE) -> Iterator[str]:
         yield f"checkpoints: {disk.no_checkpoints or f'none in {disk.folder}'}"
     else:
         total = sum(row.bytes for row in disk.checkpoints)
-        rows = [
+        saved: list[tuple[str, ...]] = [
             ("step", "size", "state", "saved", "validation", "stays because"),
             *map(_checkpoint, disk.checkpoints),
         ]
         yield f"{quantity(len(disk.checkpoints), 'checkpoint')}, {size(total)}, in {disk.folder}:"
-        yield from aligned(rows, right=(0, 1, 4))
+        yield from aligned(saved, right=(0, 1, 4))
         yield from (
             f"step {row.step} is {row.state}: {row.why}"
             for row in disk.checkpoints
