@@ -287,7 +287,7 @@ class Navigation:
         from liverl_tui.text.masked_svg import masked, with_own_fonts
 
         screen = self._host.run_screen
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{screen.scope if screen is not None else 'screen'}.svg"
+        name = _stamped(screen.scope if screen is not None else "screen", "svg")
         title = f"liverl-tui {self._host.source.run.name}"
         picture = masked(with_own_fonts(_FONTS.sub("", self._host.export_screenshot(title=title))))
         self._host.run_worker(self._save(name, picture), group="screenshot")
@@ -326,7 +326,7 @@ class Navigation:
         screen, pane = self._host.run_screen, getattr(self._near()[0], "id", None)
         shown = pane if screen is not None and screen.scope == "dashboard" else None
         what = shown or (screen.scope if screen is not None else "screen")
-        name = f"saved/{time.strftime('%Y%m%d-%H%M%S')}-{what}.{chosen}"
+        name = f"saved/{_stamped(what, chosen)}"
         self._host.run_worker(self._save_as(name, redact.value(forms[chosen]())), group="export")
 
     async def _save_as(self, name: str, text: str) -> None:
@@ -391,3 +391,8 @@ class Navigation:
             self.toast(f"mouse on; {where} needs Shift until you {find('app', 'mouse').press}")
         else:
             self.toast("mouse off; the terminal selects text again")
+
+
+def _stamped(what: str, form: str) -> str:
+    """The name of a file that is saved now: ``20261120-143005-metrics.svg``."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{what}.{form}"

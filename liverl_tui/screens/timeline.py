@@ -13,6 +13,7 @@ from textual.binding import Binding
 
 from liverl.diagnose.where.parts import parts_of, seconds_of
 from liverl.observe.trials.replica_names import replica_names
+from liverl.util.clocks import steady_time
 from liverl_tui.keys.bindings import Scope, bindings
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.metrics import POLL_S, bottleneck_words
@@ -132,7 +133,7 @@ class TimelineScreen(RunScreen):
             pane.words = self._metrics.problem
         snapshot = self.liverl.view.snapshot
         names = replica_names(snapshot.services, snapshot.replicas) if snapshot is not None else {}
-        at = snapshot.at if snapshot is not None else time.time()
+        at = snapshot.at if snapshot is not None else steady_time()()
         self._read_at = now
         try:
             self._shown = await asyncio.to_thread(
