@@ -20,6 +20,7 @@ from liverl_tui.app.lifecycle import Lifecycle
 from liverl_tui.app.navigation import Navigation
 from liverl_tui.app.next_attempt import NextAttempt
 from liverl_tui.app.notifications import Notifications
+from liverl_tui.app.playing import Playing
 from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
@@ -99,7 +100,9 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.navigation = Navigation(self, self.commands, self.notifications)
         self.next_attempt = NextAttempt(self, self.commands, self.notifications)
         self.lifecycle = Lifecycle(self, self.commands, self.next_attempt, self.notifications)
-        self._part_of = part_of_each(_ACTIONS, (self.commands, self.navigation, self.lifecycle))
+        self.playing = Playing(self, self.notifications)
+        parts = (self.commands, self.navigation, self.lifecycle, self.playing)
+        self._part_of = part_of_each(_ACTIONS, parts)
         for entry in themes.textual_themes():
             self.register_theme(entry)
         self.theme = themes.ANSI.name if self.no_color else themes.resolve(theme, self.console.color_system)

@@ -177,6 +177,12 @@ class Navigation:
 
         self._open(MetricsScreen())
 
+    def action_disk(self) -> None:
+        """Show what the run holds on disk."""
+        from liverl_tui.screens.disk import DiskScreen
+
+        self._open(DiskScreen())
+
     def action_timeline(self) -> None:
         """Show where the time of a step goes."""
         from liverl_tui.screens.timeline import TimelineScreen
@@ -299,7 +305,7 @@ class Navigation:
         from liverl_tui.text.masked_svg import masked, with_own_fonts
 
         screen = self._host.run_screen
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{screen.scope if screen is not None else 'screen'}.svg"
+        name = _stamped(screen.scope if screen is not None else "screen", "svg")
         title = f"liverl-tui {self._host.source.run.name}"
         picture = masked(with_own_fonts(_FONTS.sub("", self._host.export_screenshot(title=title))))
         self._host.run_worker(self._save(name, picture), group="screenshot")
@@ -312,6 +318,43 @@ class Navigation:
             path = await asyncio.to_thread(write_own, run_dir, f"screenshots/{name}", picture, in_run=in_run)
         except OSError as error:
             self.toast(f"cannot save the screenshot: {error.strerror}", "error")
+        else:
+            self.toast(f"saved {path}")
+
+    def action_export(self) -> None:
+        """Save what the focused pane or the screen shows, in its usual form."""
+        self.export(None)
+
+    def export(self, form: str | None) -> None:
+        """Save what is shown to a file, without secrets; a toast names it. ``form``: csv, json, svg or txt; None: the
+        usual one."""
+        from liverl.util import redact
+
+        node = next((node for node in self._near() if hasattr(node, "exporters")), None)
+        forms: dict[str, Callable[[], str]] = dict(node.exporters()) if node is not None else {}
+        if node is None and (text := self._copied("copy_all")).strip():
+            forms = {"txt": lambda: f"{text}\n"}
+        if not forms:
+            self.toast("there is nothing to export here yet", "warning")
+            return
+        chosen = next(iter(forms)) if form is None else form
+        if chosen not in forms:
+            self.toast(f"what is shown here can be saved as {' or '.join(forms)}, not as {chosen}", "warning")
+            return
+        screen, pane = self._host.run_screen, getattr(self._near()[0], "id", None)
+        shown = pane if screen is not None and screen.scope == "dashboard" else None
+        what = shown or (screen.scope if screen is not None else "screen")
+        name = f"saved/{_stamped(what, chosen)}"
+        self._host.run_worker(self._save_as(name, redact.value(forms[chosen]())), group="export")
+
+    async def _save_as(self, name: str, text: str) -> None:
+        from liverl_tui.data.own_files import write_own
+
+        run_dir, in_run = self._host.source.run.path, self._in_run
+        try:
+            path = await asyncio.to_thread(write_own, run_dir, name, text, in_run=in_run)
+        except OSError as error:
+            self.toast(f"cannot save the file: {error.strerror}", "error")
         else:
             self.toast(f"saved {path}")
 
@@ -366,3 +409,8 @@ class Navigation:
             self.toast(f"mouse on; {where} needs Shift until you {find('app', 'mouse').press}")
         else:
             self.toast("mouse off; the terminal selects text again")
+
+
+def _stamped(what: str, form: str) -> str:
+    """The name of a file that is saved now: ``20261120-143005-metrics.svg``."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{what}.{form}"

@@ -65,9 +65,9 @@ class _WithoutRun:
         """Say that there is no run."""
         self._app.notifications.toast(f"{NO_RUN}: choose one, and press Enter", "warning")
 
-    action_services = action_events = action_alerts = action_sandboxes = action_timeline = action_revive = (
-        action_metrics
-    )
+    action_services = action_events = action_alerts = action_sandboxes = action_disk = action_timeline = (
+        action_revive
+    ) = action_metrics
 
 
 class RunsApp(LiverlApp):

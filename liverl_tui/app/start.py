@@ -71,9 +71,9 @@ def run_list(run_root: Path | None) -> Closed:
     return Closed(app.return_code or ExitCode.OK, app.next_run)
 
 
-def run_demo(recording: Recording, folder: Path, speed: float) -> int:
+def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = False) -> int:
     """Play ``recording`` until the user leaves, ``speed`` times as fast as it was. ``folder``: an empty directory for
-    the files of the run. Return 0, or the exit code of SIGTERM or SIGHUP.
+    the files of the run. ``loop``: after its end it begins again. Return 0, or the exit code of SIGTERM or SIGHUP.
 
     Raises:
         RecordingError: the recording cannot be played.
@@ -86,15 +86,29 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
     before_textual()
     about = recording.about
     clock = ReplayClock(about.begin, time.time(), speed, about.utc_offset)
+
+    def beginning() -> Player:
+        player = Player(recording, folder, clock)
+        player.begin()
+        return player
+
+    def again() -> Player:
+        remove_tree(player.run.path, inside=folder)
+        return beginning()
+
     player = Player(recording, folder, clock)
     first = player.begin()
     gc.disable()
     try:
         from liverl_tui.app.app import LiverlApp
-        from liverl_tui.data.demo_source import DemoSource
+        from liverl_tui.data.demo_source import DemoSource, what_it_showed
+        from liverl_tui.keys.bindings import find
 
+        back, play = find("app", "seek_demo(-1)").mention, find("app", "pause_demo").mention
+        words = f"{back} goes back, {play} plays it again, {find('app', 'leave').mention} quits"
         app = LiverlApp(
-            DemoSource(player, clock, settings.interval),
+            DemoSource(player, clock, settings.interval, again=again, loop=loop, words_at_end=words),
+            why_readonly="this is a recorded run",
             theme=settings.theme,
             problems=settings.problems,
             bell=settings.bell,
@@ -107,6 +121,11 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()
+    if not app.return_code:
+        _print(
+            f"that was a recorded run: {what_it_showed(app.view.snapshot)}\n"
+            "to start one that needs no GPU: liverl-tui up; to look at one of yours: liverl-tui watch DIR"
+        )
     return app.return_code or ExitCode.OK
 
 

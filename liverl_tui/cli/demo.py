@@ -31,8 +31,9 @@ PREFIX = "liverl-demo-"
     metavar="N",
     help="Play N times as fast as recorded (0.1 to 100; default: 1).",
 )
-def demo_command(recording: Path | None, speed: float) -> int:
-    """Play a recorded run in the interface.
+@click.option("--loop", is_flag=True, help="Begin again some seconds after the end.")
+def demo_command(recording: Path | None, speed: float, loop: bool) -> int:
+    """Play a recorded run in the interface. | pauses, { and } go back and forward, ( and ) play it slower and faster.
 
     It needs no GPU, no network and no stack. Every screen works as in a live run; keys that would change the run say
     what they would do. Nothing is kept: the files of the recording are in a temporary directory while it plays.
@@ -46,12 +47,12 @@ def demo_command(recording: Path | None, speed: float) -> int:
         )
     with PrivateFolder(PREFIX) as folder:
         if recording is not None:
-            return _play(recording, folder, speed)
+            return _play(recording, folder, speed, loop)
         with as_file(files("liverl.replay") / "recordings" / PACKAGED) as packaged:
-            return _play(packaged, folder, speed)
+            return _play(packaged, folder, speed, loop)
 
 
-def _play(recording: Path, folder: Path, speed: float) -> int:
+def _play(recording: Path, folder: Path, speed: float, loop: bool) -> int:
     from liverl.replay.archive import RecordingError, read
     from liverl_tui.app.start import run_demo
     from liverl_tui.cli.progress import Progress
@@ -60,7 +61,7 @@ def _play(recording: Path, folder: Path, speed: float) -> int:
         with Progress() as progress:
             progress.say(f"reading the recording {recording}")
             found = read(recording)
-        return run_demo(found, folder, speed)
+        return run_demo(found, folder, speed, loop=loop)
     except RecordingError as error:
         raise CliError(str(error), ExitCode.USAGE) from error
     except OSError as error:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from liverl.replay.player import Player
 
 RECORDED = "this is a recorded run"
-OVER = "the recording has ended; q quits, liverl-tui demo plays it again"
+OVER = "the recording has ended"
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # times as fast as recorded
+LOOP_S = 6.0  # seconds that the end is shown before a looped recording begins again
 # What a command does in a live run; {service}, {delta} and {remove} are its arguments.
 _EFFECTS = {
     "restart": "restart {service}",
@@ -47,35 +49,156 @@ def effect(name: str, args: dict[str, Any]) -> str:
     return _EFFECTS.get(name, name).format_map(args)
 
 
-class DemoSource:
-    """Plays ``player`` by ``clock``. ``interval``: seconds between two views."""
+def what_it_showed(snapshot: Snapshot | None) -> str:
+    """The end of a recording in words: how the run ended, else its most serious alert, else how far it came."""
+    if snapshot is None:
+        return "nothing was played"
+    if snapshot.result is not None:
+        return snapshot.result.summary or snapshot.result.state
+    serious = next((one.title for one in snapshot.symptoms if one.severity != "info"), "")
+    steps = f"{snapshot.step or 0} of {snapshot.total_steps or '?'} steps"
+    rewards = snapshot.rewards
+    if rewards is not None and rewards.first is not None and rewards.last is not None:
+        steps += f", reward {rewards.first:.2f} -> {rewards.last:.2f}"
+    return f"{steps}; {serious}" if serious else steps
 
-    def __init__(self, player: Player, clock: ReplayClock, interval: float) -> None:
+
+class DemoSource:
+    """Plays ``player``, from what ``clock`` says of now on. ``interval``: seconds between two views. ``again``: makes a
+    player of the same recording at its beginning, in the same run directory; None: it cannot go back. ``loop``: after
+    its end it begins again. ``speed``: times as fast as the clock shows it.
+
+    Moments of the run are shown as ``clock`` maps them, however fast it is played: its files have these stamps."""
+
+    def __init__(
+        self,
+        player: Player,
+        clock: ReplayClock,
+        interval: float,
+        *,
+        again: Callable[[], Player] | None = None,
+        loop: bool = False,
+        words_at_end: str = "q quits",
+    ) -> None:
         self.run = player.run
         self._player = player
         self._clock = clock
         self._now = steady_time()
         self.interval = interval
+        self._again, self._loop, self._words_at_end = again, loop, words_at_end
         self._events: tuple[Event, ...] = ()
+        self._begin = clock.begin
+        self._at = clock.recorded(self._now())  # what is to be shown, in recorded Unix seconds
+        self._played = clock.begin  # up to where the player's files have grown
+        self._last = self._now()
+        self.speed = clock.speed
+        self.paused = False
+        self._wake = asyncio.Event()
+
+    # -- what the keys do
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole recording."""
+        return self._player.end - self._begin
+
+    @property
+    def place(self) -> float:
+        """Seconds since the beginning of the recording."""
+        return min(max(0.0, self._at - self._begin), self.seconds)
+
+    @property
+    def over(self) -> bool:
+        """Whether the end is shown."""
+        return self._at >= self._player.end
+
+    def pause(self) -> str:
+        """Pause, or play on; at the end, play again from the beginning. Returns what happened, in words."""
+        if self.over:
+            return self.seek(-self.seconds)
+        self._advance()
+        self.paused = not self.paused
+        self._wake.set()
+        return "paused" if self.paused else "playing"
+
+    def seek(self, by: float) -> str:
+        """Go ``by`` seconds of the recording forward, or back. Returns where that is, in words."""
+        if by < 0 and self._again is None:
+            return "this recording cannot go back"
+        self._advance()
+        self._at = min(max(self._begin, min(self._at, self._player.end) + by), self._player.end)
+        self._wake.set()
+        return f"{self.place:.0f} s of {self.seconds:.0f} s"
+
+    def change_speed(self, by: int) -> str:
+        """Play at the next higher (1) or lower (-1) of ``SPEEDS``. Returns it, in words."""
+        self._advance()
+        others = [speed for speed in SPEEDS if (speed > self.speed if by > 0 else speed < self.speed)]
+        if others:
+            self.speed = others[0] if by > 0 else others[-1]
+        self._wake.set()
+        return f"{self.speed:g} times as fast as recorded"
+
+    def _advance(self) -> None:
+        now = self._now()
+        if not self.paused:
+            self._at += (now - self._last) * self.speed
+        self._last = now
+
+    # -- views
 
     async def views(self) -> AsyncIterator[View]:
-        """See ``Source.views``. After the end of the recording there are no more."""
-        over, snapshot = False, None
-        while not over:
-            at = self._clock.recorded(self._now())
+        """See ``Source.views``. They never end; at the end and while it is paused, there is one for each key."""
+        snapshot = None
+        while True:
+            self._wake.clear()
+            self._advance()
+            at = min(self._at, self._player.end)
             over = at >= self._player.end
             try:
-                snapshot = await asyncio.to_thread(self._look, min(at, self._player.end))
+                snapshot = await asyncio.to_thread(self._look, at)
             except (RecordingError, OSError) as error:
                 yield View("demo", f"the recording cannot be played on: {error}", snapshot, self._events)
                 break
-            yield View("demo", OVER if over else "", snapshot, self._events)
-            await asyncio.sleep(self.interval)
+            yield View(
+                "demo", self._words(over, snapshot), snapshot, self._events, playing=self._progress(over)
+            )
+            if not over:
+                await self._rest(None if self.paused else self.interval)
+            elif self._loop and not await self._rest(LOOP_S):
+                self._at, self._last = self._begin, self._now()
+            elif not self._loop:
+                await self._rest(None)
         await asyncio.Event().wait()
+
+    def _words(self, over: bool, snapshot: Snapshot) -> str:
+        """Why the picture stands still; empty while it plays."""
+        if over:
+            more = f"it begins again in {LOOP_S:.0f} s" if self._loop else self._words_at_end
+            return f"{OVER}: {what_it_showed(snapshot)}; {more}"
+        return f"paused at {self.place:.0f} s of {self.seconds:.0f} s" if self.paused else ""
+
+    def _progress(self, over: bool) -> str:
+        if over:
+            return ""
+        fast = "" if self.speed == 1.0 else f" ×{self.speed:g}"
+        return f"{self.place:.0f}s of {self.seconds:.0f}s{fast}"
+
+    async def _rest(self, seconds: float | None) -> bool:
+        """Wait so long, None for ever, or until a key changes something; whether one did."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _look(self, at: float) -> Snapshot:
         from liverl.control.history import last_events
 
+        if at < self._played and self._again is not None:
+            self._player, self._events = self._again(), ()
+        self._played = at
         snapshot = self._player.state(at)
         if snapshot.seq != (self._events[-1].seq if self._events else 0):
             self._events = tuple(last_events(self.run.path, KEPT_EVENTS))

@@ -117,6 +117,9 @@ class Navigation(Protocol):
     def use_setting(self, key: str, value: str) -> None:
         """Use a value of the section ``ui`` of the configuration in this interface; ``key`` is without ``ui.``."""
 
+    def export(self, form: str | None) -> None:
+        """Save what is shown to a file. ``form``: csv, json, svg or txt; None: the usual one."""
+
     def action_help(self) -> None:
         """Show the keys of the current screen."""
 

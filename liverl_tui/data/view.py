@@ -13,7 +13,7 @@ Link = Literal[
     "live",  # connected to the backend
     "lost",  # the backend has died or refused us; files are shown, and services may still run
     "ended",  # the run has ended
-    "demo",  # a recorded run is played; ``why`` is set when the recording has ended
+    "demo",  # a recorded run is played; ``why`` is set while it stands still
 ]
 
 KEPT_EVENTS = 500  # newest events kept for display
@@ -51,6 +51,7 @@ class View(msgspec.Struct, frozen=True):
     snapshot: Snapshot | None = None  # None until the first one
     events: tuple[Event, ...] = ()
     silent: bool = False  # the backend's process lives, but does not answer; ``why`` says more
+    playing: str = ""  # of a recorded run that is played: how far it is, in words
 
     @property
     def live(self) -> bool:

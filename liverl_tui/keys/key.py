@@ -26,6 +26,7 @@ Scope = Literal[
     "alerts",
     "sandboxes",
     "timeline",
+    "disk",
     "runs",
     "compare",
     "containers",  # the pane of the dashboard

@@ -23,6 +23,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "alerts": "Alerts",
     "sandboxes": "Sandboxes",
     "timeline": "Timeline",
+    "disk": "Disk",
     "runs": "Runs",
     "compare": "Runs side by side",
     "help": "Help",
@@ -49,6 +50,7 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("alerts", "list", "moving", "app"),
     ("sandboxes", "list", "moving", "app"),
     ("moving", "timeline", "app"),
+    ("moving", "disk", "app"),
     ("runs", "list", "moving", "app"),
     ("moving", "compare", "app"),
     ("moving", "help", "app"),
@@ -152,10 +154,37 @@ KEYS: tuple[Key, ...] = (
         "Copy the selected line to the terminal, the tmux buffer or a file",
     ),
     Key("app", "copy_all", "Y", "copy all", "Copy everything the focused pane shows"),
+    Key(
+        "app",
+        "export",
+        "e",
+        "export",
+        "Save what is shown to a file: lists as CSV, charts as SVG, a timeline as JSON, all else as text",
+        ("metrics", "compare", "timeline"),
+    ),
+    Key("app", "disk", "X", "disk", "Show what the run holds on disk, what may go, and its checkpoints"),
     Key("app", "picture", "P", "screenshot", "Save a screenshot (SVG) in the run's directory"),
     Key("app", "theme", "T", "theme", "Switch to the next theme"),
     Key("app", "mouse", "m", "mouse", "Switch the mouse on or off; off: the terminal selects text"),
     Key("app", "suspend_process", "ctrl+z", "suspend", "Suspend to the shell; its command fg resumes"),
+    # -- a recorded run
+    Key(
+        "app",
+        "pause_demo",
+        "vertical_line",
+        "pause demo",
+        "Recorded run: pause, or play on; at its end, play it again",
+    ),
+    Key("app", "seek_demo(-1)", "left_curly_bracket", "demo back", "Recorded run: go back by a tenth of it"),
+    Key(
+        "app",
+        "seek_demo(1)",
+        "right_curly_bracket",
+        "demo forward",
+        "Recorded run: go forward by a tenth of it",
+    ),
+    Key("app", "demo_speed(-1)", "left_parenthesis", "demo slower", "Recorded run: play it slower"),
+    Key("app", "demo_speed(1)", "right_parenthesis", "demo faster", "Recorded run: play it faster"),
     # -- dashboard
     Key("dashboard", "jump('gpus')", "1", "GPUs", "Go to the GPUs pane"),
     Key("dashboard", "jump('replicas')", "2", "replicas", "Go to the replicas pane"),
@@ -515,6 +544,8 @@ KEYS: tuple[Key, ...] = (
         "timeline", "all_steps", "c", "all steps", "Show all steps as stacked bars, or the one step", bar=True
     ),
     Key("timeline", "open", "enter", "open", "Among all steps: show the one under the cursor", bar=True),
+    # -- disk
+    Key("disk", "recount", "u", "count again", "Look at the files of the run again", bar=True),
     # -- runs
     Key("runs", "open", "enter", "open", "Open the run under the cursor in place of this one", bar=True),
     Key("runs", "compare", "c", "compare", "Compare two to six marked runs", bar=True),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from textual.app import ComposeResult
 from textual.binding import Binding
 
 from liverl_tui.keys.bindings import Scope, bindings
 from liverl_tui.screens.base import RunScreen
+from liverl_tui.text.comparison import lines
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.runs.curves import CurvesPane
 from liverl_tui.widgets.runs.differences import DifferencesPane
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from textual import events
     from textual.binding import BindingType
     from textual.dom import DOMNode
+
+    from liverl.offline.compare import Comparison
 
 _KEYS: list[BindingType] = [*bindings("compare"), Binding("escape", "back", show=False)]
 BOTH_FROM = 34  # rows of the terminal from which both panes are shown; below it, the focused one
@@ -40,6 +44,7 @@ class CompareScreen(RunScreen):
     def __init__(self, runs: Sequence[Path]) -> None:
         super().__init__()
         self._runs = tuple(runs)
+        self._comparison: Comparison | None = None
 
     def compose(self) -> ComposeResult:
         """Both panes, above the key bar."""
@@ -65,6 +70,7 @@ class CompareScreen(RunScreen):
         from liverl.offline.compare import compare_with_series, runs_of, seconds_of
 
         comparison, series = await asyncio.to_thread(compare_with_series, runs_of(self._runs))
+        self._comparison = comparison
         self.query_one(CurvesPane).take(comparison, series, [seconds_of(one) for one in series])
         self.query_one(DifferencesPane).take(comparison)
 
@@ -77,6 +83,16 @@ class CompareScreen(RunScreen):
         words = isinstance(self.focused, DifferencesPane)
         self.query_one(DifferencesPane).display = both or words
         self.query_one(CurvesPane).display = both or not words
+
+    def exporters(self) -> dict[str, Callable[[], str]]:
+        """See ``RowsPane.exporters``: what ``compare --json`` prints, or the lines of ``compare``."""
+        found = self._comparison
+        if found is None:
+            return {}
+        return {
+            "json": lambda: msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n",
+            "txt": lambda: "\n".join(lines(found, 200)) + "\n",
+        }
 
     # -- keys
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -151,6 +151,22 @@ class MetricsScreen(RunScreen):
         if link in ("ended", "lost"):
             parts.append("the run has ended" if link == "ended" else "the backend has died; showing files")
         return " · ".join(parts), "warn" if link == "lost" or series.bad_lines else "dim"
+
+    def exporters(self) -> dict[str, Callable[[], str]]:
+        """See ``RowsPane.exporters``: the charts that are shown, or all steps of their metrics."""
+        from liverl.offline.charts_svg import charts
+        from liverl.offline.tables import as_csv, metrics_table
+
+        series = self.charts.series
+        shown = [key for key in self.charts.keys if key in series.series]
+        if self.charts.maximised and self.charts.key in shown:
+            shown = [self.charts.key]
+        if not shown:
+            return {}
+        return {
+            "svg": lambda: charts(series, shown, self.liverl.source.run.name),
+            "csv": lambda: as_csv(metrics_table(series, shown)),
+        }
 
     # -- keys
 

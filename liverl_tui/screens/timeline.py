@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 from textual.app import ComposeResult
 from textual.binding import Binding
 
@@ -183,6 +185,15 @@ class TimelineScreen(RunScreen):
             if (total := seconds_of(values)) is not None:
                 found[step] = (parts_of(values) or {"other": total}, total)
         steps.take(found)
+
+    def exporters(self) -> dict[str, Callable[[], str]]:
+        """See ``RowsPane.exporters``: the step that is shown, or what all steps took."""
+        shown, steps = self._shown, self.query_one(StepsPane)
+        if steps.display:
+            return {"csv": lambda: steps.copy_all().replace("\t", ",") + "\n"}
+        if shown is None:
+            return {}
+        return {"json": lambda: msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n"}
 
     # -- keys
 

@@ -29,14 +29,14 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
     yield from _configuration(comparison, width)
     yield ""
     yield from _curves(comparison, width)
-    yield from alert_lines(comparison.runs)
+    yield from _alerts(comparison.runs)
     yield from _unknown(comparison)
 
 
 def lines_beside_curves(comparison: Comparison, width: int) -> Iterator[str]:
     """The same, for a pane below the curves: what differs comes first."""
     yield from _configuration(comparison, width)
-    yield from alert_lines(comparison.runs)
+    yield from _alerts(comparison.runs)
     yield ""
     yield from _ends(comparison, width)
     yield ""
@@ -169,8 +169,7 @@ def parting_words(found: Parting) -> str:
     return f"{side} from {found.parts} on, by {_number(abs(found.by))}"
 
 
-def alert_lines(runs: Sequence[Compared]) -> Iterator[str]:
-    """The alerts that only some of the runs had, with the letters of those."""
+def _alerts(runs: Sequence[Compared]) -> Iterator[str]:
     from liverl.offline.compare import only_some
 
     for alert, which in only_some(runs).items():

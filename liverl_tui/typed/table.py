@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from liverl_tui.typed.command import Act, Command, Here, TypedError, wrong
+from liverl_tui.typed.command import Act, Command, Completion, Here, TypedError, starting, wrong
 from liverl_tui.typed.lists import LISTS
 from liverl_tui.typed.places import PLACES
 from liverl_tui.typed.services import SERVICES
@@ -21,11 +21,28 @@ def _plain(name: str, help: str, act: Act) -> Command:
     return Command(name, "", help, parse)
 
 
+_FORMS = ("csv", "json", "svg", "txt")
+
+
+def _export(text: str, here: Here) -> Act:
+    del here
+    if text and text not in _FORMS:
+        raise wrong("export", text, f"one of {', '.join(_FORMS)}, or nothing", _FORMS)
+    return lambda host: host.navigation.export(text or None)
+
+
 COMMANDS: tuple[Command, ...] = (
     *SERVICES,
     *PLACES,
     *SETTINGS,
     *LISTS,
+    Command(
+        "export",
+        "[csv|json|svg|txt]",
+        "Save what is shown to a file",
+        _export,
+        lambda text, _here: starting(text, [Completion(form) for form in _FORMS]),
+    ),
     _plain("quit", "Quit; asks whether to detach or to stop the run", lambda host: host.leave()),
     _plain("help", "Show all keys", lambda host: host.navigation.action_help()),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,9 +16,10 @@ from liverl.model import Snapshot
 from liverl.replay.archive import read
 from liverl.replay.clock import ReplayClock
 from liverl.replay.player import Player
+from liverl.util.remove_tree import remove_tree
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.cli.demo import PACKAGED
-from liverl_tui.data.demo_source import OVER, DemoSource
+from liverl_tui.data.demo_source import OVER, DemoSource, what_it_showed
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -53,7 +55,7 @@ async def test_the_views_are_of_the_recording_with_its_events(tmp_path: Path) ->
 async def test_the_end_of_the_recording_is_said_and_the_clock_stops(tmp_path: Path) -> None:
     source, _ = demo(tmp_path, passed=100_000.0)
     shown = await first_view(source)
-    assert shown.why == OVER and shown.snapshot is not None
+    assert shown.why.startswith(f"{OVER}: ") and shown.snapshot is not None
     app = LiverlApp(FakeSource(view=shown))
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
@@ -125,6 +127,120 @@ async def test_nothing_is_saved_among_the_files_of_a_demo(
         saved = tmp_path / "state" / "liverl" / "interface" / "demo" / "first" / "screenshots"
         await until(pilot, lambda: saved.is_dir() and list(saved.iterdir()), lambda: "no picture")
     assert list(folder.iterdir()) == []
+
+
+class Steady:
+    """A clock that the test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def wound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **how: Any
+) -> tuple[DemoSource, Steady, list[Player]]:
+    """The packaged recording at its beginning, the clock that plays it, and the players that were made to go back."""
+    recording, steady, made = read(PACKAGE), Steady(), []
+    clock = ReplayClock(recording.about.begin, 0.0)
+    monkeypatch.setattr("liverl_tui.data.demo_source.steady_time", lambda: steady)
+    player = Player(recording, tmp_path, clock)
+    player.begin()
+
+    def again() -> Player:
+        remove_tree(player.run.path)
+        made.append(Player(recording, tmp_path, clock))
+        made[-1].begin()
+        return made[-1]
+
+    return DemoSource(player, clock, 0.01, again=again, **how), steady, made
+
+
+async def test_a_recording_is_paused_wound_and_sped_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, steady, made = wound(tmp_path, monkeypatch)
+    async with aclosing(source.views()) as views:  # type: ignore[type-var]
+        first = await anext(views)
+        assert first.snapshot is not None and first.playing.startswith("0s of ")
+        begin = first.snapshot.at
+        steady.now = 5.0
+        shown = await anext(views)
+        assert shown.snapshot is not None and shown.snapshot.at == pytest.approx(begin + 5.0, abs=0.1)
+        assert source.pause() == "paused"
+        steady.now = 60.0
+        shown = await anext(views)
+        assert shown.why.startswith("paused at 5 s of ") and shown.snapshot is not None
+        assert shown.snapshot.at == pytest.approx(begin + 5.0, abs=0.1)
+        assert source.seek(10.0).startswith("15 s of ")
+        shown = await anext(views)
+        assert shown.snapshot is not None and shown.snapshot.at == pytest.approx(begin + 15.0, abs=0.1)
+        later = shown.snapshot.seq
+        assert source.seek(-13.0).startswith("2 s of ")
+        shown = await anext(views)
+        assert shown.snapshot is not None and shown.snapshot.at == pytest.approx(begin + 2.0, abs=0.1)
+        assert len(made) == 1 and shown.snapshot.seq <= later
+        assert all(event.seq <= shown.snapshot.seq for event in shown.events)
+        assert source.change_speed(1) == "2 times as fast as recorded"
+        assert source.pause() == "playing"
+        steady.now = 62.0
+        shown = await anext(views)
+        assert shown.why == "" and shown.playing.endswith("×2") and shown.snapshot is not None
+        assert shown.snapshot.at == pytest.approx(begin + 6.0, abs=0.1)
+        assert [source.change_speed(-1) for _ in range(9)][-1] == "0.25 times as fast as recorded"
+        assert [source.change_speed(1) for _ in range(9)][-1] == "16 times as fast as recorded"
+
+
+@pytest.mark.parametrize("loop", [False, True])
+async def test_it_ends_in_words_and_is_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: bool
+) -> None:
+    monkeypatch.setattr("liverl_tui.data.demo_source.LOOP_S", 0.0)
+    source, steady, made = wound(tmp_path, monkeypatch, loop=loop, words_at_end="q quits")
+    source.seek(source.seconds)
+    async with aclosing(source.views()) as views:  # type: ignore[type-var]
+        shown = await anext(views)
+        assert shown.why.startswith(f"{OVER}: ") and shown.why.endswith(
+            "begins again in 0 s" if loop else "q quits"
+        )
+        assert what_it_showed(shown.snapshot) in shown.why and "steps" in shown.why
+        steady.now = 500.0
+        if not loop:
+            assert source.pause().startswith("0 s of ")
+        shown = await anext(views)
+        assert shown.why == "" and shown.playing.startswith("0s of ") and len(made) == 1
+
+
+async def test_the_keys_play_a_recording_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _, _ = wound(tmp_path, monkeypatch)
+    app = LiverlApp(source, first=snapshot(), link="demo")
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        header = app.screen.query_one(Header)
+        await press(pilot, "|")
+        await until(pilot, lambda: "demo paused (| plays on)" in header.text, lambda: header.text)
+        await press(pilot, "}", "}")
+        await until(
+            pilot, lambda: source.place == pytest.approx(source.seconds / 5), lambda: str(source.place)
+        )
+        await press(pilot, "{")
+        await until(
+            pilot, lambda: source.place == pytest.approx(source.seconds / 10), lambda: str(source.place)
+        )
+        await press(pilot, ")")
+        assert source.speed == 2.0
+    other = LiverlApp(FakeSource(view=view()))
+    async with other.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "|")
+        await until(
+            pilot,
+            lambda: any("plays recorded runs" in toast.message for toast in other._notifications),
+            lambda: "no toast",
+        )
 
 
 async def test_the_hints_go_with_the_first_key_which_does_what_it_does() -> None:

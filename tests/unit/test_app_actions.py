@@ -20,6 +20,7 @@ PARTS = {
         "start_service",
     ],
     "lifecycle": ["leave", "detach", "stop_run", "revive", "suspend_process"],
+    "playing": ["pause_demo", "seek_demo", "demo_speed"],
     "navigation": [
         "help",
         "metrics",
@@ -29,6 +30,8 @@ PARTS = {
         "sandboxes",
         "runs",
         "timeline",
+        "export",
+        "disk",
         "palette",
         "copy",
         "copy_all",
@@ -71,7 +74,7 @@ def test_an_unknown_action_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UnknownAction) as raised:
         LiverlApp(FakeSource())
     assert str(raised.value) == (
-        "action 'restart_carier': none of Commands, Navigation, Lifecycle has a method action_restart_carier; "
+        "action 'restart_carier': none of Commands, Navigation, Lifecycle, Playing has a method action_restart_carier; "
         "did you mean restart_carrier?"
     )
 

@@ -14,6 +14,7 @@ from liverl_tui.keys.table import FIXED
 from liverl_tui.screens.compare import CompareScreen
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Dialog
+from liverl_tui.screens.disk import DiskScreen
 from liverl_tui.screens.gpu import GpuScreen
 from liverl_tui.screens.help import HelpScreen
 from liverl_tui.screens.metrics import MetricsScreen
@@ -54,6 +55,7 @@ SCOPED = {
     "compare": CompareScreen,
     "pair": PairPane,
     "timeline": TimelineScreen,
+    "disk": DiskScreen,
     "help": HelpScreen,
     "dialog": Dialog,
 }

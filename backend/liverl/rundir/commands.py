@@ -43,5 +43,10 @@ def attach_command(run_dir: Path) -> str:
     return f"liverl-tui attach {shlex.quote(_name(run_dir))}"
 
 
+def run_words(run_dir: Path) -> str:
+    """What a command takes as RUN: ``project/name``, or the directory of a run that is not under the default root."""
+    return shlex.quote(_name(run_dir) if run_dir.parent.parent == default_run_root() else str(run_dir))
+
+
 def _name(run_dir: Path) -> str:
     return f"{run_dir.parent.name}/{run_dir.name}"

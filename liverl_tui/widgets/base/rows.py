@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual import events
@@ -11,6 +12,7 @@ from liverl_tui.data.host import host_of
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.widgets.base.arranged_list import ArrangedList, UnknownColumn
 from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.exporting import list_csv, list_json
 from liverl_tui.widgets.base.fitting import Chosen, column_at, heads
 
 FACTS_GAP = " · "  # between the facts of a title
@@ -102,6 +104,10 @@ class RowsPane(ArrangedList):
             return "\n".join(self.copy_row(key) for key in marked)
         key = self.cursor
         return self.copy_row(key) if key is not None else ""
+
+    def exporters(self) -> dict[str, Callable[[], str]]:
+        """Form of a file -> what is written to it, the usual one first: the rows that are shown."""
+        return {"csv": partial(list_csv, self), "json": partial(list_json, self)}
 
     # -- keys
 

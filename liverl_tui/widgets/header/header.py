@@ -116,9 +116,14 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     if view.link == "ended":
         return (("○ run has ended", "dim"),), (("○ ended", "dim"),)
     if view.link == "demo":
+        if view.why and view.playing:
+            return ((f"‖ demo paused ({find('app', 'pause_demo').name} plays on)", "info"),), (
+                ("‖ demo paused", "info"),
+            )
         if view.why:
             return ((f"■ demo has ended ({find('app', 'leave').name})", "info"),), (("■ demo ended", "info"),)
-        return (("▶ demo: a recorded run", "info"),), (("▶ demo", "info"),)
+        place = f" {view.playing}" if view.playing else ": a recorded run"
+        return ((f"▶ demo{place}", "info"),), (("▶ demo", "info"),)
     if view.why:
         return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
     return (("live", "dim"),), _NONE

@@ -1,0 +1,32 @@
+"""``disk``: what a run holds on disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl.rundir.index import find_run
+from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.output import echo
+from liverl_tui.cli.progress import Progress
+from liverl_tui.text.disk import WIDE, lines
+
+
+@click.command("disk")
+@named_run
+@run_options
+def disk_command(run: Path | None, run_root: Path | None) -> int:
+    """Show what a run holds on disk by kind, which command removes what is not needed of it, and its checkpoints with
+    size, step, and whether they are complete. Nothing is removed.
+    """
+    from liverl.offline.run_disk import run_disk
+
+    found = find_run(run, run_root)
+    with Progress() as progress:
+        disk = run_disk(found.path, progress.say)
+    for line in lines(disk, shutil.get_terminal_size((WIDE, 24)).columns):
+        echo(line)
+    return ExitCode.OK
