@@ -177,7 +177,7 @@ async def in_a_run(run: Path, **how: Any) -> AsyncIterator[Screen]:
     async with app.run_test(size=(160, 40)) as pilot:
         await settle(pilot)
         screen = Screen(pilot)
-        await screen.press("B")
+        await screen.press("Z")
         await screen.until(
             lambda: isinstance(app.screen, RunsScreen) and len(screen.pane.runs) == 4 and screen.text
         )
@@ -228,7 +228,7 @@ def test_the_real_program_opens_a_run_from_the_list_and_the_list_from_the_run(ro
         terminal.wait_for("exp/broken")
         terminal.press("down", "enter")
         terminal.wait_for("run has ended")
-        terminal.press("B")
+        terminal.press("Z")
         terminal.wait_for("exp/broken (shown)")
         terminal.press("q")
         assert terminal.wait() == 1  # as the run that it showed

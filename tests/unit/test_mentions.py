@@ -114,7 +114,7 @@ def test_wrong_command_lines_are_refused() -> None:
             "liverl-tui make-model",
         ),
         ("docs/scripts.md", "wait --for ready", "wait --until ready", "--until"),
-        ("docs/interface.md", "`U` starts", "`Z` starts", "Z"),
+        ("docs/interface.md", "`U` starts", "`b` starts", "b"),
         ("examples/README.md", "training.total_steps=2", "training.steps=2", "training.steps"),
         # an f-string: of its values, only the running program knows
         (
