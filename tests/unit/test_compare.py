@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,14 @@ def test_six_runs_have_room(
     table = out.split("\n\n", 1)[1].splitlines()
     assert all(letter in table[0] for letter in "ABCDEF")
     assert max(map(len, table)) <= max(width, 30 + 6 * 10)
+
+
+def test_training_time_is_the_sum_of_what_steps_took() -> None:
+    times, other = Series(), Series()
+    for step, seconds in ((1, 10.0), (2, 12.0), (3, math.nan), (5, 8.0)):
+        times.add(step, seconds)
+    other.add(1, 0.5)
+    sums = seconds_of({"timing_s/step": times, "critic/score/mean": other})
+    assert sums is not None
+    assert list(sums.steps) == [1, 2, 3, 5] and list(sums.values) == [10.0, 22.0, 22.0, 30.0]
+    assert seconds_of({"critic/score/mean": other}) is None
