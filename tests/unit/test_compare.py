@@ -10,6 +10,8 @@ import pytest
 from kit.ended_runs import FALLING, a_run
 
 from liverl.model import Cause
+from liverl.observe.metrics.series import Series
+from liverl.offline.compare import seconds_of
 from liverl_tui.cli.main import run
 
 
