@@ -162,7 +162,7 @@ KEYS: tuple[Key, ...] = (
         "Save what is shown to a file: lists as CSV, charts as SVG, a timeline as JSON, all else as text",
         ("metrics", "compare", "timeline"),
     ),
-    Key("app", "disk", "X", "disk", "Show what the run holds on disk, what may go, and its checkpoints"),
+    Key("app", "disk", "K", "disk", "Show what the run holds on disk, what may go, and its checkpoints"),
     Key("app", "picture", "P", "screenshot", "Save a screenshot (SVG) in the run's directory"),
     Key("app", "theme", "T", "theme", "Switch to the next theme"),
     Key("app", "mouse", "m", "mouse", "Switch the mouse on or off; off: the terminal selects text"),

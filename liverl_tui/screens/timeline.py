@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from textual.app import ComposeResult
 from textual.binding import Binding
 
-from liverl.diagnose.where.parts import parts_of, seconds_of
+from liverl.diagnose.where.parts import PREFIX, parts_of, seconds_of
+from liverl.observe.metrics.names import key_in, keys_of
 from liverl.observe.trials.replica_names import replica_names
 from liverl_tui.keys.bindings import Scope, bindings
 from liverl_tui.screens.base import RunScreen
@@ -99,20 +101,33 @@ class TimelineScreen(RunScreen):
 
     def _steps(self) -> list[int]:
         """The steps that can be shown: those with metrics, and the one that runs."""
-        series = self._metrics.charts.series
-        known = sorted(
-            {step for key, one in series.series.items() if key.startswith("timing_s/") for step in one.steps}
-        )
         snapshot = self.liverl.view.snapshot
         # Of verl and of the embedded trainer, the trials of the next step have begun.
         listed = {step.step for step in snapshot.trials.steps} if snapshot is not None else set()
-        return sorted({*known, *listed})
+        return sorted(listed.union(self._ended()))
 
-    def _ended(self) -> list[int]:
-        series = self._metrics.charts.series
-        return sorted(
-            {step for key, one in series.series.items() if key.startswith("timing_s/") for step in one.steps}
+    def _ended(self) -> Sequence[int]:
+        """The steps that say how long they took, ascending."""
+        series = self._metrics.charts.series.series
+        key = key_in("seconds per step", series) or next(
+            (key for key in series if key.startswith(PREFIX)), ""
         )
+        return series[key].steps if key else ()
+
+    def _times(self) -> dict[int, tuple[dict[str, float], float]]:
+        """Of each step that has ended the seconds of its parts, and its own."""
+        series = self._metrics.charts.series.series
+        wanted = [key for key in series if key.startswith(PREFIX) or key in keys_of("seconds per step")]
+        values: dict[int, dict[str, float]] = {step: {} for step in self._ended()}
+        for key in wanted:
+            for step, value in zip(series[key].steps, series[key].values, strict=True):
+                if step in values and math.isfinite(value):
+                    values[step][key] = value
+        return {
+            step: (parts_of(found) or {"other": total}, total)
+            for step, found in values.items()
+            if (total := seconds_of(found)) is not None
+        }
 
     async def _read_step(self) -> None:
         from liverl.offline.step_timeline import read_step
@@ -158,7 +173,8 @@ class TimelineScreen(RunScreen):
         snapshot = view.snapshot
         series = self._metrics.charts.series
         note = bottleneck_words(snapshot)
-        state = (series.version, id(self._shown), note, self._metrics.done)
+        displayed = self.query_one(StepsPane).display
+        state = (series.version, id(self._shown), note, self._metrics.done, displayed)
         if state == self._drawn or not self.is_attached:
             return
         self._drawn = state
@@ -179,12 +195,8 @@ class TimelineScreen(RunScreen):
         ]
         if self._metrics.done and not self._ended():
             steps.words = "no step says yet what its parts took (timing_s/*)"
-        found = {}
-        for step in self._ended():
-            values = self._values(step)
-            if (total := seconds_of(values)) is not None:
-                found[step] = (parts_of(values) or {"other": total}, total)
-        steps.take(found)
+        if steps.display:
+            steps.take(self._times())
 
     def exporters(self) -> dict[str, Callable[[], str]]:
         """See ``RowsPane.exporters``: the step that is shown, or what all steps took."""
@@ -204,6 +216,9 @@ class TimelineScreen(RunScreen):
             return
         pane = self.query_one(StepPane)
         here = pane.step if pane.step in steps else steps[-1]
+        if by > 0 and here == steps[-1]:
+            self._wanted = None
+            return
         place = max(0, min(len(steps) - 1, steps.index(here) + by))
         self._show_step(steps[place])
 

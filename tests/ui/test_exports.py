@@ -133,7 +133,7 @@ async def test_a_timeline_is_saved_as_json_and_lines_as_text(run: Path) -> None:
         assert json.loads(file.read_text())["parts"] == {"generate": 7.0, "other": 2.0}
         await screen.press("c")
         assert (await screen.saved("e")).read_text().splitlines()[1] == "1,9.0,7.0,2.0"
-        await screen.press("escape", "escape", "X")
+        await screen.press("escape", "escape", "K")
         await screen.until(lambda: isinstance(screen.app.screen, DiskScreen) and "holds" in _disk(screen))
         text = await screen.saved("e")
         assert text.suffix == ".txt" and "exp/shown holds" in text.read_text()
@@ -166,7 +166,7 @@ async def test_what_a_run_holds_by_kind_and_what_may_go(run: Path) -> None:
     text = "\n".join(lines(found))
     assert "2 checkpoints" in text and "nobody can tell whether and where it runs" in text
     async with opened(run) as screen:
-        await screen.press("X")
+        await screen.press("K")
         await screen.until(
             lambda: (
                 isinstance(screen.app.screen, DiskScreen)

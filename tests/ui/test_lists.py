@@ -24,8 +24,10 @@ from liverl.model import (
     TreeStats,
     TrialsStatus,
 )
+from liverl.offline.run_list import RunListed
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.list_memory import FILE, Kept, ListMemory
+from liverl_tui.data.run_list import RunList
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
 from liverl_tui.widgets.base.arranged_list import UnknownColumn
@@ -41,6 +43,7 @@ from liverl_tui.widgets.gpu.panes import GpuList
 from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
 from liverl_tui.widgets.lists.sandboxes import SandboxList
+from liverl_tui.widgets.runs.list import RunsPane
 from liverl_tui.widgets.service.panes import ServiceList
 
 pytestmark = pytest.mark.drill
@@ -118,6 +121,35 @@ def crowded(**fields: Any) -> View:
     return View(link="live", snapshot=snapshot(**{**values, **fields}), events=events)
 
 
+RUNS = [
+    RunListed("exp/r2", "/r/exp/r2", "live", None, 7, NOW - 90, 4, None, 9, 0.1, 0.4, 90.0, "/m/b"),
+    RunListed(
+        "exp/r10",
+        "/r/exp/r10",
+        "failed",
+        None,
+        None,
+        NOW - 900,
+        9,
+        None,
+        9,
+        0.1,
+        0.2,
+        60.0,
+        "/m/a",
+        "no memory",
+    ),
+    RunListed("exp/r1", "/r/exp/r1", "done", None, None, None, None, None),
+]
+
+
+@pytest.fixture(autouse=True)
+def _runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs, the size of one of which is not known."""
+    monkeypatch.setattr(RunList, "read", lambda _: RUNS)
+    monkeypatch.setattr(RunList, "size", lambda _, run: {"exp/r2": 9, "exp/r10": 5}.get(run.run))
+
+
 @dataclass(frozen=True)
 class Case:
     """A list, and how it is reached: ``keys`` from the dashboard. ``gpus``: whether the machine has some."""
@@ -139,6 +171,7 @@ CASES = {
     "events": Case(EventList, ("E",)),
     "alerts": Case(AlertList, ("A",)),
     "sandboxes": Case(SandboxList, ("W",)),
+    "runs": Case(RunsPane, ("Z",)),
     "sandboxes-pane": Case(SandboxesPane, ("4", "tab")),
 }
 

@@ -138,7 +138,12 @@ async def test_two_marked_runs_are_compared(root: Path) -> None:
         assert "2e-06" in differences.text and "alert reward_flat: only A" in "\n".join(
             row.text for row in differences.lines(120, 99)
         )
-        await screen.press("escape")
+        await screen.press("t")
+        await screen.until(lambda: "over the time that training took" in curves.text)
+        assert "no points" in curves.text, "these runs do not say how long their steps take"
+        await screen.press("enter")
+        await screen.until(lambda: not differences.display)
+        await screen.press("escape", "escape")
         await screen.until(lambda: isinstance(screen.app.screen, RunsScreen))
 
 

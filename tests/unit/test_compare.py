@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 from kit.ended_runs import FALLING, a_run
 
 from liverl.model import Cause
+from liverl.observe.metrics.series import Series
+from liverl.offline.compare import seconds_of
 from liverl_tui.cli.main import run
 
 
@@ -136,3 +139,14 @@ def test_six_runs_have_room(
     table = out.split("\n\n", 1)[1].splitlines()
     assert all(letter in table[0] for letter in "ABCDEF")
     assert max(map(len, table)) <= max(width, 30 + 6 * 10)
+
+
+def test_training_time_is_the_sum_of_what_steps_took() -> None:
+    times, other = Series(), Series()
+    for step, seconds in ((1, 10.0), (2, 12.0), (3, math.nan), (5, 8.0)):
+        times.add(step, seconds)
+    other.add(1, 0.5)
+    sums = seconds_of({"timing_s/step": times, "critic/score/mean": other})
+    assert sums is not None
+    assert list(sums.steps) == [1, 2, 3, 5] and list(sums.values) == [10.0, 22.0, 22.0, 30.0]
+    assert seconds_of({"critic/score/mean": other}) is None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,7 @@ from liverl.sessions.messages import Chat, Message
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.sampling import Limits
 from liverl.sessions.state import SessionState
+from liverl.sessions.trial_log import TURNS
 from liverl.sessions.wire import Refusal
 
 USER = {"role": "user", "content": "hello"}
@@ -62,6 +64,17 @@ async def test_after_a_round_of_losses_every_replica_is_asked_again(tmp_path: Pa
         assert len(replicas[well].prompts) == 1
         losses = [asked(replica, 1000) for number, replica in enumerate(replicas) if number != well]
         assert all(1 <= count <= 2 for count in losses), "one round, and as much of the next as was needed"
+
+
+@pytest.mark.parametrize("well", [0, 1])
+async def test_the_record_of_a_turn_names_the_replica_that_sampled_it(tmp_path: Path, well: int) -> None:
+    async with fleet(tmp_path, 2, patience=30.0) as (host, replicas):
+        for number, replica in enumerate(replicas):
+            replica.failures = [] if number == well else [500] * 1000
+        opened = await host.open()
+        assert (await host.chat(opened, USER))[0] == 200
+        (line,) = (host.folder / "trials" / opened["id"] / TURNS).read_text().splitlines()
+        assert json.loads(line)["replica"] == host.urls[well]
 
 
 @pytest.mark.parametrize("count", [2, 3])
