@@ -85,7 +85,10 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     in_force.install(settings.keys)
     before_textual()
     about = recording.about
-    clock = ReplayClock(about.begin, time.time(), speed, about.utc_offset)
+    # Moments are shown as far apart as they were, however fast they pass: durations in the files are not scaled either.
+    # By whole seconds, since stamps of whole seconds and finer ones are shifted alike only then.
+    later = float(int(time.time() - about.begin))
+    clock = ReplayClock(about.begin, about.begin + later, utc_offset=about.utc_offset)
 
     def beginning() -> Player:
         player = Player(recording, folder, clock)
@@ -107,7 +110,9 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
         back, play = find("app", "seek_demo(-1)").mention, find("app", "pause_demo").mention
         words = f"{back} goes back, {play} plays it again, {find('app', 'leave').mention} quits"
         app = LiverlApp(
-            DemoSource(player, clock, settings.interval, again=again, loop=loop, words_at_end=words),
+            DemoSource(
+                player, clock, settings.interval, again=again, loop=loop, speed=speed, words_at_end=words
+            ),
             why_readonly="this is a recorded run",
             theme=settings.theme,
             problems=settings.problems,

@@ -66,7 +66,7 @@ def what_it_showed(snapshot: Snapshot | None) -> str:
 class DemoSource:
     """Plays ``player``, from what ``clock`` says of now on. ``interval``: seconds between two views. ``again``: makes a
     player of the same recording at its beginning, in the same run directory; None: it cannot go back. ``loop``: after
-    its end it begins again. ``speed``: times as fast as the clock shows it.
+    its end it begins again. ``speed``: times as fast as ``clock`` shows it.
 
     Moments of the run are shown as ``clock`` maps them, however fast it is played: its files have these stamps."""
 
@@ -78,6 +78,7 @@ class DemoSource:
         *,
         again: Callable[[], Player] | None = None,
         loop: bool = False,
+        speed: float = 1.0,
         words_at_end: str = "q quits",
     ) -> None:
         self.run = player.run
@@ -91,7 +92,7 @@ class DemoSource:
         self._at = clock.recorded(self._now())  # what is to be shown, in recorded Unix seconds
         self._played = clock.begin  # up to where the player's files have grown
         self._last = self._now()
-        self.speed = clock.speed
+        self.speed = speed
         self.paused = False
         self._wake = asyncio.Event()
 

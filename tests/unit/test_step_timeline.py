@@ -63,7 +63,7 @@ def of(*trials: tuple[TrialHead, Trajectory], **given: Any) -> StepTimeline:
 SPANS = {
     "all phases": (
         trial({"queue": 2.0, "setup": 2.0, "agent": 6.0, "verifier": 2.0}, ((4.5, 1.5), (8.0, 1.0))),
-        [("queue", 0, 2), ("sandbox", 2, 4), ("tool", 4, 4.5), ("model", 4.5, 6), ("tool", 6, 8), ("model", 8, 9),
+        [("queue", 0, 2), ("sandbox", 2, 4), ("agent", 4, 4.5), ("model", 4.5, 6), ("tool", 6, 8), ("model", 8, 9),
          ("tool", 9, 10), ("verifier", 10, 12)],
     ),
     "calls that overlap": (
@@ -76,7 +76,7 @@ SPANS = {
         trial({"setup": 2.0}, ((2.0, 3.0),), ended=None, last="agent", since=AT + 2),
         [("sandbox", 0, 2), ("model", 2, 5), ("tool", 5, 25)],
     ),
-    "a call beyond its end": (trial({"agent": 12.0}, ((10.0, 50.0),)), [("tool", 0, 10), ("model", 10, 12)]),
+    "a call beyond its end": (trial({"agent": 12.0}, ((10.0, 50.0),)), [("agent", 0, 10), ("model", 10, 12)]),
 }  # fmt: skip
 
 

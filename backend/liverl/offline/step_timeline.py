@@ -236,14 +236,15 @@ def _spans(head: TrialHead, trial: Trajectory, now: float) -> Iterator[Span]:
 
 
 def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float) -> Iterator[Span]:
-    """The time of an agent: in its calls it waits for the model, between them for a tool."""
+    """The time of an agent: in its calls it waits for the model, behind each of them for a tool. Before the first one
+    no tool was called."""
     at = begin
     for first, last in calls:
         first, last = max(first, at), min(last, end)
         if last <= first:
             continue
         if first > at:
-            yield Span(TOOL, at, first)
+            yield Span(TOOL if at > begin else AGENT, at, first)
         yield Span(MODEL, first, last)
         at = last
     if at < end:
