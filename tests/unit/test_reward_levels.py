@@ -14,7 +14,7 @@ from liverl.diagnose.catalogue.reward_levels import level_of
         (0.0, (0.0, -1.0), "none"),
         (0.2, (), "same"),
         (0.2, (0.2, 0.2), "same"),
-        (0.2, (0.1, 0.2), "solved"),
+        (0.1, (0.05, 0.08, 0.1), "same"),  # of a bonus for the format, for example
         (0.2, (0.1, 0.3), "same"),
         (1.0, (), "solved"),
         (1.0, (10.0,), "same"),

@@ -32,6 +32,8 @@ def test_breakpoints_wait_until_somebody_attaches() -> None:
     )
     told = {"A pid=27772": "localhost:1", "A pid=9, ip=10.77.0.11": "localhost:2", "": "localhost:3"}
     assert known.breakpoints == told
+    said = trainer_facts(TrainerFacts(), [f"(A pid=27772) [response] {waits.format(1)}"])
+    assert said.breakpoints == {}, "what a model answered"
     line = "(A pid=27772) RemotePdb accepted connection from ('127.0.0.1', 53010)"
     known = trainer_facts(known, [line])
     assert list(known.breakpoints) == ["A pid=9, ip=10.77.0.11", ""]

@@ -78,7 +78,7 @@ def _gpu(gpu: RayGpu, node: str, workers: frozenset[int], *, old: bool) -> GpuSt
         power_w=None if old or gpu.power_mw is None else gpu.power_mw / 1000,
         power_limit_w=None,
         temperature_c=None if old else gpu.temperature_c,
-        owner=_owner(pids, used, workers),
+        owner=ELSEWHERE if old else _owner(pids, used, workers),
         pids=pids,
         node=node,
     )

@@ -164,6 +164,9 @@ def _facts(now: Snapshot) -> _Facts:
 
 
 def _of_the_run(gpu: GpuStatus, now: Snapshot) -> bool:
-    """Whether a GPU is used by the run, or by a process that the container hides."""
+    """Whether a GPU is used by the run, or by a process that the container hides. Who uses one of another host is known
+    of Ray's workers only: another user's job there is no sign of life."""
+    if gpu.node:
+        return gpu.owner == "trainer"
     names = {*(s.name for s in now.services), *(r.name for r in now.replicas.items)}
     return gpu.owner.startswith("unknown") or not names.isdisjoint(gpu.owner.split(" + "))

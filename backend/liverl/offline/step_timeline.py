@@ -154,6 +154,11 @@ def timeline(
     if not over and begin is not None:
         end = max(now, end or now)
     replicas = _replicas([trial for _, trial in trials], names)
+    used = [
+        GpuLane(uuid, tuple((at, use) for at, use in samples if _within(at, begin, end)))
+        for uuid, samples in gpus.items()
+        if any(_within(at, begin, end) for at, _ in samples)
+    ]
     return StepTimeline(
         step,
         begin,
@@ -164,12 +169,8 @@ def timeline(
         _waits(lanes),
         tuple(lanes),
         tuple(replicas),
-        tuple(
-            GpuLane(uuid, tuple((at, use) for at, use in samples if _within(at, begin, end)))
-            for uuid, samples in gpus.items()
-            if any(_within(at, begin, end) for at, _ in samples)
-        ),
-        tuple(_unknown(over, found, trials, total, lanes, replicas, gpus, begin)),
+        tuple(used),
+        tuple(_unknown(over, found, trials, total, lanes, replicas, used, begin)),
     )
 
 
@@ -277,7 +278,7 @@ def _unknown(
     total: int,
     lanes: Sequence[TrialLane],
     replicas: Sequence[ReplicaLane],
-    gpus: Mapping[str, object],
+    gpus: Sequence[GpuLane],
     begin: float | None,
 ) -> Iterator[str]:
     if not over:

@@ -137,22 +137,30 @@ def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> 
         return Check(ROOM, "skipped" if will_be_made(config) else "ok", text)
     one = count * _CHECKPOINT * (2 if config.algorithm.adv_estimator == GAE else 1)
     most = _checkpoints(config)
-    need = one * most
+    need = one * (1 if most is None else most)
     named_count = f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count:,}"
     text = f"{has}; a checkpoint of {named_count} parameters takes about {_size(one)}"
+    if most is None:
+        text += (
+            ", and none of them is removed (training.keep_checkpoints); how many there will be is not known"
+        )
     if free < need:
-        words = f"{text}, and there will be {most}: {_size(need)}"
+        words = text if most is None else f"{text}, and up to {most} are on disk at once: {_size(need)}"
         return Check(ROOM, "warn", words, fix=f"{fix}, or keep fewer (training.keep_checkpoints)")
     return Check(ROOM, "ok", text)
 
 
-def _checkpoints(config: RunConfig) -> int:
-    """How many checkpoints there are at once, at most. The next one is written before the oldest is removed."""
+def _checkpoints(config: RunConfig) -> int | None:
+    """How many checkpoints there are at once, at most; None: as many as there will be steps, which nobody has said. The
+    next one is written before the oldest is removed."""
     training = config.training
-    if training.keep_checkpoints is not None:
-        return training.keep_checkpoints + 1
-    steps, every = training.total_steps, training.save_freq
-    return max(1, -(-steps // every)) if steps is not None and every > 0 else 2
+    every, steps, kept = training.save_freq, training.total_steps, training.keep_checkpoints
+    if every <= 0:
+        return 0
+    written = None if steps is None else max(1, -(-steps // every))
+    if kept is None:
+        return written
+    return kept + 1 if written is None else min(kept + 1, written)
 
 
 def _size(count: int) -> str:

@@ -231,9 +231,10 @@ class VerlReplicas:
 
     @property
     def breakpoints(self) -> tuple[Breakpoint, ...]:
-        """Those that wait in the trainer's processes."""
+        """Those that wait in the trainer's processes; none where Ray was not told to debug: a model's answer can have
+        the same words."""
         waiting = self._activity.breakpoints
-        if not waiting:
+        if not waiting or not any("RAY_DEBUG" in slot.spec.env for slot in self._supervisor.slots.values()):
             return ()
         command = self._debug_command()
         return tuple(Breakpoint(process, address, command) for process, address in waiting.items())

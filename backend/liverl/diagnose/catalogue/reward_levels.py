@@ -12,11 +12,8 @@ KEEP = "nothing is broken: let the run end, or stop it and keep its newest check
 
 
 def level_of(reward: float, seen: Iterable[float]) -> Level:
-    """``none``: at most 0; ``solved``: at the ceiling: no other step had a higher mean, and it is ``FULL``, or
-    others had a lower one (``seen``); ``same``: neither is known."""
+    """``none``: at most 0; ``solved``: at least ``FULL``, and no other step had a higher mean (``seen``); ``same``:
+    neither. The highest so far is no ceiling: all trials of a step may have got a bonus for their format alone."""
     if reward <= 0.0:
         return "none"
-    others = tuple(seen)
-    if max(others, default=reward) > reward:
-        return "same"
-    return "solved" if reward >= FULL or min(others, default=reward) < reward else "same"
+    return "solved" if reward >= FULL and max(seen, default=reward) <= reward else "same"

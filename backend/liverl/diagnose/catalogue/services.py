@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from liverl.causes.inputs.refused import refused
+from liverl.causes.inputs.refused import Refused, refused
 from liverl.causes.inputs.shown import unchecked, words_of
 from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose import failures
@@ -99,12 +99,17 @@ def _with_trials(window: Window, cause: Cause | None) -> Cause | None:
     return agents.with_trials(cause, alert)
 
 
+def _never_started(window: Window, service: ServiceStatus) -> Refused | None:
+    """Why the service could not even be started, as the start itself says; None if its log knows more. What is only
+    guessed, as the log says nothing, gives way to it."""
+    cause = _found(window, service)
+    return refused(service.why, service.name) if cause is None or cause.id in UNEXPLAINED else None
+
+
 def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str:
     """What is to be done about the cause. ``otherwise``: while that is not known."""
-    cause = _found(window, service)
-    never_started = refused(service.why, service.name)
-    # What is only guessed, as the log says nothing, gives way to what the start itself said.
-    if never_started is not None and (cause is None or cause.id in UNEXPLAINED):
+    cause, never_started = _found(window, service), _never_started(window, service)
+    if never_started is not None:
         return never_started.fix.rstrip(".")
     if cause is not None and cause.fix:
         return cause.fix.rstrip(".")
@@ -224,7 +229,7 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
 
 def _cause(window: Window, service: ServiceStatus) -> str:
     cause = _found(window, service)
-    if cause is None or (cause.id in UNEXPLAINED and refused(service.why, service.name) is not None):
+    if cause is None or _never_started(window, service) is not None:
         return f"{service.why}{_by_whom(window, service.why)}"
     of = f"{cause.service}: " if cause.service not in (None, service.name) else ""
     return f"{of}{cause.text}{_why(cause)}"
@@ -242,11 +247,11 @@ def _ended(window: Window, service: ServiceStatus) -> str:
 
 
 def _patch(window: Window, service: ServiceStatus) -> dict[str, str]:
+    never_started = _never_started(window, service)
+    if never_started is not None:
+        return never_started.patch
     cause = _found(window, service)
-    if cause is not None:
-        return cause.patch
-    never_started = refused(service.why, service.name)
-    return {} if never_started is None else never_started.patch
+    return {} if cause is None else cause.patch
 
 
 def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
@@ -269,7 +274,7 @@ def _to_run(cause: Cause) -> Iterator[Evidence]:
 
 def _guess(window: Window, service: ServiceStatus) -> bool:
     cause = window.beside.causes.get(service.name)
-    return cause is not None and cause.guess
+    return cause is not None and cause.guess and _never_started(window, service) is None
 
 
 def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:

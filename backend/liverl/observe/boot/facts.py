@@ -67,7 +67,7 @@ _WANDB = late_pattern(r"\bView run\b[^\r\n]{0,200}? at:? (https?://[^\s\x00-\x1f
 _TENSORBOARD = late_pattern(r"Saving tensorboard log to ([^\r\n]{1,1000}?)\.?\s*$")
 # ray/util/rpdb.py of Ray 2.60, below Ray's prefix of a worker's line, with RAY_DEBUG=legacy.
 _BREAKPOINT = late_pattern(
-    r"(?:\(([^()\r\n]{1,200})\) )?RemotePdb (?:session open at ([^\s,]{1,200}), use|(accepted) connection from)"
+    r"^(?:\(([^()\r\n]{1,200})\) )?RemotePdb (?:session open at ([^\s,]{1,200}), use|(accepted) connection from)"
 )
 
 
