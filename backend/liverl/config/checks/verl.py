@@ -98,7 +98,8 @@ def _pool(c: RunConfig) -> Iterator[Finding]:
         yield Finding("verl.rollout_gpus", words, str(pool), "0")
     elif trainer_mode(c) != "sync" and not 0 < pool < have:
         words = f"in {_mode(c)}, the {have} GPUs of each host are split between rollouts and trainer"
-        allowed = f"1 to {have - 1}" if have > 1 else "at least 2 GPUs (infrastructure.ngpus_per_node)"
+        most = "1" if have == 2 else f"1 to {have - 1}"
+        allowed = most if have > 1 else "at least 2 GPUs (infrastructure.ngpus_per_node)"
         hint = (
             "or split the hosts: verl.train_nodes and verl.rollout_nodes"
             if c.infrastructure.nnodes > 1
