@@ -128,7 +128,7 @@ def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> 
     status = os.statvfs(there)
     free = status.f_bavail * status.f_frsize
     has, key = f"{there} has {_size(free)} free", "run.run_root" if plan.script is None else "trainer.cwd"
-    fix = f"free some, or put the run on another disk ({key})"
+    fix = f"free space on that disk, or put the run on another one ({key})"
     count, unknown = _parameters(plan, config, env)
     if unknown:
         text = f"{has}; how much a checkpoint takes is not known: {unknown}"
@@ -141,7 +141,7 @@ def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> 
     named_count = f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count:,}"
     text = f"{has}; a checkpoint of {named_count} parameters takes about {_size(one)}"
     if free < need:
-        words = f"{text}, and there will be {most}: {_size(need)}"
+        words = f"{text}, and up to {most} are on disk at once: {_size(need)}"
         return Check(ROOM, "warn", words, fix=f"{fix}, or keep fewer (training.keep_checkpoints)")
     return Check(ROOM, "ok", text)
 
