@@ -147,7 +147,8 @@ def _lacks(
     if NCCL_WEIGHTS in missing:
         return (
             f"{python} cannot import {NCCL_WEIGHTS}, with which verl sends weights to replicas on GPUs of their own "
-            "(verl.trainer_mode, verl.rollout_mode): install cupy-cuda12x or cupy-cuda13x, matching the CUDA version of its torch"
+            "(verl.trainer_mode, verl.rollout_mode): install cupy-cuda12x or cupy-cuda13x, matching the CUDA version "
+            "of its torch"
         )
     vllm = version_numbers(versions.get("vllm") or "")
     if training.router_replay == "R3" and vllm and vllm[:2] < LEAST_REPLAY:
