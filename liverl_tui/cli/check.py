@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -178,8 +178,7 @@ def _repair_of_config(error: ConfigError, values: dict[str, Any]) -> _Repair:
         key: place for key, place in places.items() if place.startswith(("--set", "env ")) and key in patch
     }
     if above:
-        told = ", ".join(f"{key} ({where})" for key, where in above.items())
-        return _Repair(patch, False, None, f"a file cannot change what is set above it: {told}", above)
+        return _Repair(patch, False, None, _above_words(above), above)
     file = values["config"]
     if file is None:
         return _Repair(patch, False, None, "there is no configuration file (--config FILE)")
@@ -188,9 +187,17 @@ def _repair_of_config(error: ConfigError, values: dict[str, Any]) -> _Repair:
             UpOptions.of({**values, "sets": (*values["sets"], *(f"{k}={v}" for k, v in patch.items()))})
         )
         change = user_file.proposed(Path(file), patch)
-    except (ConfigError, EditRefused, OSError) as other:
-        return _Repair(patch, False, None, f"{file} cannot be changed so: {other}")
+    except ConfigError as other:
+        return _Repair(patch, False, None, f"with these values {file} would still be invalid: {other}")
+    except (EditRefused, OSError) as other:
+        return _Repair(patch, False, None, f"{file} cannot be changed: {other}")
     return _Repair(patch, False, change, "" if change is not None else f"{file} has these values already")
+
+
+def _above_words(places: Mapping[str, str]) -> str:
+    """Why a change of the file has no effect on these keys. ``places``: where the value of each is set."""
+    told = ", ".join(f"{key} ({where})" for key, where in places.items())
+    return f"these keys are set outside the file, and override it: {told}"
 
 
 def _of_run(run: RunDir, host: Host, trust: tuple[str, ...]) -> tuple[Target, list[Check]]:
@@ -302,8 +309,7 @@ def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> 
         return _Repair({}, False, None, "no check knows a value that corrects what it found")
     given = target.loaded.given or {}
     above = {key: given[key] for key in patch if given.get(key, "").startswith(("--set", "env "))}
-    told = ", ".join(f"{key} ({where})" for key, where in above.items())
-    why = f"a file cannot change what is set above it: {told}" if above else ""
+    why = _above_words(above) if above else ""
     if above.keys() == patch.keys():
         return _Repair(patch, guess, None, why, above)
     patch = {key: value for key, value in patch.items() if key not in above}
@@ -343,14 +349,14 @@ def _why_not(repair: _Repair, check: Check, wrote: bool) -> str:
         return "no value in a file corrects it" + (f"; {check.fix}" if check.fix else "")
     above = [f"{key} is set by {repair.above[key]}" for key in check.patch if key in repair.above]
     if above:
-        return f"{', '.join(above)}, above the file"
+        return f"{', '.join(above)}, which overrides the file"
     if not wrote:
         return "nothing was written"
     other = {key: repair.patch[key] for key, value in check.patch.items() if repair.patch.get(key) != value}
     if other:
         sets = ", ".join(f"{key}: {value}" for key, value in other.items())
-        return f"another check wants {sets}; give the command once more"
-    return "the values were written, and it still finds the same"
+        return f"another check sets {sets}; run the same command again"
+    return "the values were written, but the check still fails"
 
 
 def _apply(repair: _Repair, *, yes: bool, quiet: bool) -> bool:

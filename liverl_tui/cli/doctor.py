@@ -80,7 +80,7 @@ def _resolved(name: str) -> str:
         if "/" not in name or "did you mean" in str(error):
             echo(f"there is no file or folder {name} here, and {error}", err=True)
         return name
-    echo(f"the run {run.name}, in {run.path}:", err=True)
+    echo(f"reading run {run.name} in {run.path}", err=True)
     return str(run.path)
 
 

@@ -59,7 +59,8 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
     finally:
         remove_tree(draft)
     echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
-    echo(f"  {next_command(UpOptions.of(values), folder)}")
+    options = UpOptions.of(values)
+    echo(f"  {next_command(options, folder)}{options.to_fill_in}")
     return ExitCode.OK
 
 

@@ -45,10 +45,11 @@ class UpOptions:
 
     def command_line(self, *more: str, command: str = "up") -> str:
         """The command line ``liverl-tui up`` (``command``: or another one) with these options and ``more``, quoted for
-        a shell. The value of a key whose name looks secret is left out. Every next command that is printed is made so:
-        what was given is kept."""
-        from liverl.config.dump import looks_secret
+        a shell. In the place of the value of a key whose name looks secret stands ``YOUR-VALUE``: print ``to_fill_in``
+        below the command. Every next command that is printed is made so: what was given is kept."""
+        from liverl.rundir.commands import BLANK
 
+        hidden = self._hidden()
         words = ["liverl-tui", command]
         for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
             option = f"--{'set' if name == 'sets' else name.replace('_', '-')}"
@@ -57,9 +58,30 @@ class UpOptions:
             elif value:
                 for one in value if isinstance(value, tuple) else (value,):
                     key, equals, _ = str(one).partition("=")
-                    hidden = name == "sets" and looks_secret(key)
-                    words += [option, f"{key}{equals}..." if hidden else str(one)]
+                    secret = name == "sets" and key in hidden
+                    words += [option, f"{key}{equals}{BLANK}" if secret else str(one)]
         return shlex.join([*words, *more])
+
+    @property
+    def to_fill_in(self) -> str:
+        """What to put in the place of ``YOUR-VALUE`` in the command line, as a line to print below it, with the newline
+        before it; "" where nothing is left out."""
+        from liverl.rundir.commands import BLANK
+
+        keys = self._hidden()
+        if not keys:
+            return ""
+        whose = (
+            f"value of {keys[0]}" if len(keys) == 1 else f"values of {', '.join(keys[:-1])} and {keys[-1]}"
+        )
+        return f"\n(put the {whose} in place of {BLANK})"
+
+    def _hidden(self) -> list[str]:
+        """The keys of ``--set`` whose names look secret."""
+        from liverl.config.dump import looks_secret
+
+        keys = dict.fromkeys(one.partition("=")[0] for one in self.sets)
+        return [key for key in keys if looks_secret(key)]
 
     def plan_line(self) -> str:
         """The command line ``liverl-tui plan`` of the run that these options describe."""

@@ -298,8 +298,11 @@ def diff_command(
     """Show two trials of one prompt side by side, turn by turn.
 
     TRIAL and OTHER are names, or paths in the directory of the run. Without OTHER, TRIAL is shown beside the best trial
-    of its prompt in its step, or beside the worst if it is the best itself. The first turn with other calls or other
-    results is marked; below 110 columns the trials stand one below the other.
+    of its prompt in its step, or beside the worst if it is the best itself. A is the better of them, or TRIAL if OTHER
+    is given. The first turn with different calls or results is marked, and a line of text that begins with ≠ is not in
+    the other trial. Below 110 columns the trials stand one below the other.
+
+    Example: liverl-tui trials diff replace-012-96a826ae
     """
     from liverl.offline.trial_pair import both, diff_of
     from liverl.offline.trials import encoded

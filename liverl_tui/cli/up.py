@@ -119,7 +119,7 @@ def _several(what: str, infos: list[RunInfo], options: UpOptions, command: str =
         lines.append(f"  {replace(shown, run=info.run_dir, run_root=None).command_line(command=command)}")
     if command == "up" and options.detach:
         lines.append(f"  {options.command_line('--name', 'NAME')}  (starts a new run)")
-    return "\n".join(lines)
+    return "\n".join(lines) + (options.to_fill_in if command == "up" else "")
 
 
 def _hear_early() -> None:
@@ -201,7 +201,7 @@ def _newest(options: UpOptions) -> RunDir:
     infos = candidates(options.run_root)
     if not infos:
         raise RunLookupError(
-            f"no run to resume; start one with: {replace(options, resume=None).command_line()}"
+            f"no run to resume; start one with: {replace(options, resume=None).command_line()}{options.to_fill_in}"
         )
     return RunDir(infos[0].run_dir)
 
@@ -258,12 +258,12 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> bool:
     if not sys.stdin.isatty():
         raise CliError(
             "this run uses GPUs and must be confirmed, but stdin is not a terminal; to start it:\n"
-            f"  {options.command_line('--yes')}",
+            f"  {options.command_line('--yes')}{options.to_fill_in}",
             ExitCode.USAGE,
         )
     from liverl.plan.render import plan_brief
 
-    echo(plan_brief(plan) + f"(all of it: {options.plan_line()})", err=True)
+    echo(plan_brief(plan) + f"(all of it: {options.plan_line()}){options.to_fill_in}", err=True)
     echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort
@@ -390,8 +390,7 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         again = replace(options, run=None, name=None, run_root=None, resume=str(run.path))
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
-            f"To resume it: {again.command_line()}. "
-            "To start another run, give --name NAME",
+            f"To start another run, give --name NAME. To resume it: {again.command_line()}{again.to_fill_in}",
             ExitCode.USAGE,
         )
     text = f"resuming run {run.name} as attempt {result.attempt + 1}"
@@ -482,7 +481,7 @@ def _start(
             echo(joined, err=True)
         elif adopted:
             new = options.command_line("--name", "NAME")
-            other = "" if options.names_a_run else f" (to start a new run: {new})"
+            other = "" if options.names_a_run else f" (to start a new run: {new}){options.to_fill_in}"
             echo(adopted + other, err=True)
         return _detached(run, options)
     if _mode(options) == "interface":

@@ -41,7 +41,10 @@ def save_filter(name: str, text: str, root: Path | None = None) -> None:
         OSError: the file cannot be written.
     """
     if NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no name for a filter: use letters, digits, - and _, at most 40")
+        raise ValueError(
+            f"{name!r} cannot be a filter's name: use 1 to 40 letters, digits, - and _, and begin with a letter or a "
+            "digit"
+        )
     filters = saved_filters(root)
     if text:
         filters[name] = text
@@ -49,7 +52,8 @@ def save_filter(name: str, text: str, root: Path | None = None) -> None:
         filters.pop(name, None)
     if len(filters) > MOST:
         raise ValueError(
-            f"{MOST} filters are saved already; remove one with: filter save NAME, without a filter"
+            f"{MOST} filters are saved already; to remove one, clear the filter of the list, then type "
+            ":filter save NAME"
         )
     path = _path(root)
     make_directory(path.parent)

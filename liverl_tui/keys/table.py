@@ -320,7 +320,7 @@ KEYS: tuple[Key, ...] = (
         "pair",
         "d",
         "best/worst",
-        "Show the best and the worst trial of this prompt side by side; of two marked trials, these",
+        "Show the best and the worst trial of this prompt side by side, or the two marked trials",
         bar=True,
     ),
     Key("trials", "rewards", "b", "rewards", "Show the histogram of rewards; a bar becomes the filter"),
@@ -378,10 +378,16 @@ KEYS: tuple[Key, ...] = (
         "difference(1)",
         "n",
         "next diff",
-        "Go to the next turn with other calls or results",
+        "Go to the next turn with different calls or results",
         bar=True,
     ),
-    Key("pair", "difference(-1)", "N", "previous diff", "Go back to the one before"),
+    Key(
+        "pair",
+        "difference(-1)",
+        "N",
+        "previous diff",
+        "Go to the previous turn with different calls or results",
+    ),
     Key("pair", "turn(1)", "right_square_bracket", "next turn", "Go to the next turn", bar=True),
     Key("pair", "turn(-1)", "left_square_bracket", "previous turn", "Go to the previous turn"),
     Key("pair", "fold", "enter,space", "whole turn", "Show the whole texts of this turn, or less", bar=True),
@@ -543,7 +549,14 @@ KEYS: tuple[Key, ...] = (
     Key(
         "timeline", "all_steps", "c", "all steps", "Show all steps as stacked bars, or the one step", bar=True
     ),
-    Key("timeline", "open", "enter", "open", "Among all steps: show the one under the cursor", bar=True),
+    Key(
+        "timeline",
+        "open",
+        "enter",
+        "open",
+        "In the list of all steps: show the step under the cursor",
+        bar=True,
+    ),
     # -- disk
     Key("disk", "recount", "u", "count again", "Look at the files of the run again", bar=True),
     # -- runs

@@ -94,7 +94,6 @@ class RunsScreen(RunScreen):
             self.app.push_screen(CompareScreen([Path(run.run_dir) for run in runs]))
             return
         mark = find("list", "mark").mention
-        found = f"{len(runs)} are marked" if runs else "none is marked"
         self.liverl.notifications.toast(
-            f"mark two to {MOST} runs to compare them ({mark}); {found}", "warning"
+            f"mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(runs)}", "warning"
         )

@@ -61,7 +61,7 @@ def _ends(comparison: Comparison, width: int) -> Iterator[str]:
 
 def _unknown(comparison: Comparison) -> Iterator[str]:
     for letter, one in zip(LETTERS, comparison.runs, strict=False):
-        yield from (f"not compared: of {letter}, {what}" for what in one.unknown)
+        yield from (f"run {letter}: not compared: {what}" for what in one.unknown)
 
 
 def _number(value: float | None) -> str:
@@ -127,7 +127,7 @@ def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
         rows = [(f"  {one.key}", *cells(one.values)) for one in used]
         yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
     else:
-        yield "the configurations are the same in every key that one of these runs uses"
+        yield "the configurations are the same in every key that any of these runs uses"
     if idle:
         differ = "differs" if len(idle) == 1 else "differ"
         yield f"{quantity(len(idle), 'key')} that none of these runs uses {differ}, too: {', '.join(idle)}"
@@ -164,9 +164,9 @@ def parting_words(found: Parting) -> str:
     if found.differs is None:
         return f"the same ({quantity(found.common, 'step')})"
     if found.parts is None or found.by is None:
-        return f"differs from {found.differs} on, to both sides"
+        return f"differs from step {found.differs} on, sometimes above, sometimes below"
     side = "above" if found.by > 0 else "below"
-    return f"{side} from {found.parts} on, by {_number(abs(found.by))}"
+    return f"{side} from step {found.parts} on, by {_number(abs(found.by))}"
 
 
 def _alerts(runs: Sequence[Compared]) -> Iterator[str]:

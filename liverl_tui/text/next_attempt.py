@@ -13,7 +13,9 @@ HIDDEN = "..."  # stands for the value of a secret
 def set_options(values: Mapping[str, str], secret: Mapping[str, bool] | None = None) -> str:
     """``--set key=value`` for each of ``values``, quoted for a shell. ``secret``: keys whose value is not shown."""
     hidden = secret or {}
-    return commands.set_options({k: HIDDEN if hidden.get(k) else value for k, value in values.items()})
+    return commands.set_options(
+        {k: commands.BLANK if hidden.get(k) else value for k, value in values.items()}
+    )
 
 
 def question(values: str, *, live: bool) -> str:

@@ -33,9 +33,9 @@ _CHECKS = 3  # failed checks in the head
 _BETWEEN = " │ "
 _DIFFERS: dict[Differs, tuple[str, str]] = {
     "": ("same", "dim"),
-    "words": ("other words, same calls and results", "dim"),
-    "calls": ("≠ other calls", "warn"),
-    "results": ("≠ same calls, other results", "warn"),
+    "words": ("different text, same calls and results", "dim"),
+    "calls": ("≠ different calls", "warn"),
+    "results": ("≠ same calls, different results", "warn"),
     "missing": ("≠ only {side} has this turn", "warn"),
 }
 _LABELS = {"text": "", "reasoning": "reasons ", "call": "", "result": "→ ", "error": "failed ", "user": "user ",
@@ -94,7 +94,7 @@ def _verdict(pair: TrialPair) -> Iterator[tuple[str, str]]:
     if pair.same_prompt is False:
         yield "▲ their prompts differ: these are not two trials of one prompt", "warn"
     if not pair.turns:
-        yield "no turns are recorded of either", "dim"
+        yield "neither trial has recorded turns", "dim"
     elif pair.first is None:
         yield "no turn differs in its calls or results", "ok"
     else:

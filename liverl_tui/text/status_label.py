@@ -179,7 +179,7 @@ def of_gpu(
     if node is not None and node.state == "lost":
         return StatusLabel("✖", "host lost", "bad", True, kind="on a lost host")
     if node is not None and node.measured_at is not None and node.old(now):
-        words = f"old: {duration(now - node.measured_at)}"
+        words = f"figures {duration(now - node.measured_at)} old"
         return StatusLabel("?", words, "warn", True, kind="with old figures")
     if name is None:
         if "other host" in gpu.owner:  # whose it is cannot be seen from here

@@ -113,7 +113,7 @@ LISTS: tuple[Command, ...] = (
     Command(
         "filter",
         "TEXT",
-        "Show only the rows of the focused list that contain a text; empty shows all; save NAME keeps that of trials",
+        "Show only rows of the focused list with a text (empty: all); of trials, save NAME saves the present filter",
         _parse_filter,
     ),
     Command("sort", "COLUMN [asc|desc]", "Sort the focused list by a column", _parse_sort, _complete_sort),

@@ -111,13 +111,13 @@ MODEL = {"hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, 
     [
         # 99,094,528 numbers of 12 bytes: 1134 MiB
         (MODEL, ("training.keep_checkpoints=1",), 2.3, "ok", "99,094,528 parameters takes about 1,134 MiB"),
-        (MODEL, ("training.keep_checkpoints=1",), 2.1, "warn", "there will be 2: 2,268 MiB"),
+        (MODEL, ("training.keep_checkpoints=1",), 2.1, "warn", "up to 2 are on disk at once: 2,268 MiB"),
         (
             MODEL,
             ("training.total_steps=9", "training.save_freq=3"),
             3.2,
             "warn",
-            "there will be 3: 3,402 MiB",
+            "up to 3 are on disk at once: 3,402 MiB",
         ),
         (MODEL, ("training.total_steps=9", "training.save_freq=3"), 3.4, "ok", "parameters takes about"),
         ({}, (), 51, "ok", "how much a checkpoint takes is not known"),
@@ -144,7 +144,7 @@ def test_the_room_is_estimated_from_the_model_where_it_can_be_read(
     monkeypatch.setattr(repository.os, "statvfs", lambda _: small)
     check = repository.room(plan, loaded.config, {})
     assert check.status == status and words in check.text, check.text
-    assert ("training.keep_checkpoints" in check.fix) == ("there will be" in words)
+    assert ("training.keep_checkpoints" in check.fix) == ("on disk at once" in words)
 
 
 def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ async def test_a_filter_is_saved_under_a_name(tmp_path: Path) -> None:
 def test_names_and_number_of_saved_filters(tmp_path: Path) -> None:
     for number in range(MOST):
         save_filter(f"f{number}", "x", tmp_path)
-    for name, words in (("one more", "is no name"), ("more", "are saved already")):
+    for name, words in (("one more", "cannot be a filter.s name"), ("more", "are saved already")):
         with pytest.raises(ValueError, match=words):
             save_filter(name, "x", tmp_path)
     (tmp_path / "filters.json").write_text("[1]")

@@ -99,5 +99,7 @@ async def test_old_figures_are_said_to_be_old() -> None:
         await settle(pilot)
         gpu_rows = lines(app.screen.query_one("#gpus", RowsPane))
         assert "▲ 8 with old figures" in gpu_rows[0]
-        assert re.match(r"n1 +\?{8} +- .*\? old: 34s", next(row for row in gpu_rows if row.startswith("n1 ")))
+        assert re.match(
+            r"n1 +\?{8} +- .*\? figures 34s old", next(row for row in gpu_rows if row.startswith("n1 "))
+        )
         assert any("(measured 34s ago)" in row for row in lines(app.screen.query_one("#replicas", RowsPane)))

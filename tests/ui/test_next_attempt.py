@@ -303,5 +303,5 @@ def test_what_a_new_attempt_costs(kind: str, newest: int | None, fields: dict[st
 
 def test_values_are_quoted_for_a_shell_and_secrets_are_not_shown() -> None:
     assert set_options({"a.b": "x y", "c.d": "1"}) == "--set 'a.b=x y' --set c.d=1"
-    assert set_options({"a.key": "s3cret"}, {"a.key": True}) == "--set a.key=..."
+    assert set_options({"a.key": "s3cret"}, {"a.key": True}) == "--set a.key=YOUR-VALUE"
     assert question("a=b", live=False) == "Resume the run with a=b?"

@@ -104,7 +104,7 @@ async def test_best_and_worst_of_the_list(tmp_path: Path, size: tuple[int, int],
             "✖ the parser works",
             "expected 12",
             "got      11",
-            "turn 2, other calls",
+            "turn 2, different calls",
         ):
             assert words in text
         await driven.press("escape")
@@ -138,8 +138,8 @@ async def test_moving_and_opening(tmp_path: Path) -> None:
         await driven.press("d")
         pane = (await shown(driven, app)).pane
         for key, line in (
-            ("n", "── turn 2 · first difference · ≠ other calls"), ("n", "── turn 4 · ≠ only B has this turn"),
-            ("n", "── turn 4"), ("N", "── turn 2"), ("left_square_bracket", "── turn 1 · other words"),
+            ("n", "── turn 2 · first difference · ≠ different calls"), ("n", "── turn 4 · ≠ only B has this turn"),
+            ("n", "── turn 4"), ("N", "── turn 2"), ("left_square_bracket", "── turn 1 · different text"),
             ("right_square_bracket", "── turn 2"), ("home", "A best"),
         ):  # fmt: skip
             await driven.press(key)

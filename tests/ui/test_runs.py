@@ -127,7 +127,7 @@ async def test_the_best_reward_is_on_top_when_it_sorts(root: Path) -> None:
 async def test_two_marked_runs_are_compared(root: Path) -> None:
     async with without_a_run(root) as screen:
         await screen.press("c")
-        await screen.until(lambda: "mark two to 6 runs" in screen.toasts)
+        await screen.until(lambda: "mark 2 to 6 runs" in screen.toasts and "marked now: 0" in screen.toasts)
         await screen.press("down", "down", "space", "space", "c")
         await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
         curves = screen.app.screen.query_one(CurvesPane)

@@ -65,8 +65,12 @@ def test_the_command_line_of_options_gives_them_again() -> None:
     words = shlex.split(options.command_line("--yes"))
     assert words == [
         *("liverl-tui", "up", "--config", "/a b/c.yaml", "--set", "run.seed=1"),
-        *("--set", "credentials.wandb_api_key=...", "--resume", "--no-ui", "--wait", "done", "--yes"),
+        *("--set", "credentials.wandb_api_key=YOUR-VALUE", "--resume", "--no-ui", "--wait", "done", "--yes"),
     ], "a secret is not repeated"
+    assert options.to_fill_in == "\n(put the value of credentials.wandb_api_key in place of YOUR-VALUE)"
+    two = UpOptions(sets=("a.api_key=1", "run.seed=2", "b.password=3"))
+    assert two.to_fill_in == "\n(put the values of a.api_key and b.password in place of YOUR-VALUE)"
+    assert UpOptions(sets=("run.seed=1",)).to_fill_in == ""
 
 
 def test_what_a_change_means_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -256,11 +256,11 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("infrastructure.nnodes=2",),
             refused(
                 "infrastructure.nnodes",
-                "topology managed starts its replicas as processes of this host, and none on another one",
+                "run.topology managed starts all replicas on this host and cannot use other hosts",
                 "2",
                 "1",
-                "start one run on each host, with proxy.host 0.0.0.0, and put one proxy in front of the proxies of "
-                "all; or let verl place the replicas: run.topology verl or in_process",
+                "start one run on each host with proxy.host 0.0.0.0, and one HTTP proxy of your own in front of them; "
+                "or set run.topology to verl or in_process, so that verl places the replicas",
             ),
         ),
         (

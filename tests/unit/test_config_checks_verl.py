@@ -201,7 +201,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
         ),
         (
             ("verl.rollout_mode=standalone", "verl.rollout_gpus=2", "infrastructure.ngpus_per_node=2"),
-            refused("verl.rollout_gpus", STANDALONE.format(2), "2", "1 to 1"),
+            refused("verl.rollout_gpus", STANDALONE.format(2), "2", "1"),
         ),
         (
             ("vllm.gen_tp=3",),

@@ -447,7 +447,7 @@ def test_the_name_of_a_run_is_as_good_as_its_path(
     run_dir = make_run(tmp_path / "liverl/runs/mine/first", Result("failed", 1, None, 3, 1.0, 2.0))
     by_path = doctor(capsys, run_dir)
     for name in ("first", "mine/first", "fir"):
-        assert doctor(capsys, name) == (*by_path[:2], f"the run mine/first, in {run_dir}:\n")
+        assert doctor(capsys, name) == (*by_path[:2], f"reading run mine/first in {run_dir}\n")
     assert (
         json.loads(doctor(capsys, "first", "--json")[1]).keys()
         == json.loads(doctor(capsys, run_dir, "--json")[1]).keys()

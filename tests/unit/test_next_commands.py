@@ -46,23 +46,23 @@ def infos(*names: str) -> list[RunInfo]:
     return [RunInfo(f"p/{name}", Path("/r s/p") / name, "orphaned", None, None, None, 0.0) for name in names]
 
 
-def confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def confirmed(monkeypatch: pytest.MonkeyPatch, given: UpOptions = GIVEN) -> None:
     """``up`` shows its plan and asks."""
     monkeypatch.setattr("liverl_tui.cli.target.needs_gpus", lambda *_: True)
     monkeypatch.setattr("liverl_tui.cli.terminal.somebody_there", lambda: True)
     monkeypatch.setattr(up.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(up.sys.stdin, "readline", lambda: "\n", raising=False)
     loaded = load_config(env={}, sets=("run.name=n",))
-    assert up._confirm(make_plan(loaded, Path("/r/p/n")), loaded.config, GIVEN)
+    assert up._confirm(make_plan(loaded, Path("/r/p/n")), loaded.config, given)
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> None:
+def ended(monkeypatch: pytest.MonkeyPatch, run_dir: Path, given: UpOptions = GIVEN) -> None:
     result = Result("stopped", 5, None, 3, 1.0, 2.0)
     monkeypatch.setattr(up, "_require_trusted", lambda *_: None)
     monkeypatch.setattr(up, "_backend", lambda *_: DeadBackend(None))
     monkeypatch.setattr(RunDir, "read_result", lambda self: result)
     monkeypatch.setattr("liverl.daemon.launch.no_next_attempt", lambda _: "")
-    up._continue(RunDir(run_dir), GIVEN)
+    up._continue(RunDir(run_dir), given)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,25 @@ def test_what_was_given_is_in_the_next_command(
         .removesuffix(")")
     )
     assert shlex.split(line.replace(str(tmp_path), "TMP")) == ["liverl-tui", *expected]
+
+
+@pytest.mark.parametrize(
+    "where", ["up asks", "up of a run that has ended", "up --resume without a run", "several"]
+)
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_secret_that_is_left_out_is_asked_for_below_the_command(
+    where: str, secret: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up, "candidates", lambda _: [])
+    given = UpOptions(sets=("credentials.wandb_api_key=s3cret" if secret else "run.seed=4",))
+    texts: dict[str, Callable[[], object]] = {
+        "up asks": lambda: confirmed(monkeypatch, given),
+        "up of a run that has ended": lambda: ended(monkeypatch, Path("/r s/p/n"), given),
+        "up --resume without a run": lambda: up._newest(given),
+        "several": lambda: print(up._several("live", infos("a", "b"), given)),
+    }
+    text = said(texts[where], capsys)
+    assert "s3cret" not in text
+    assert ("--set credentials.wandb_api_key=YOUR-VALUE" in text) == secret
+    line = "(put the value of credentials.wandb_api_key in place of YOUR-VALUE)"
+    assert text.splitlines().count(line) == secret

@@ -186,6 +186,33 @@ def test_fewer_rows_than_a_batch_are_refused() -> None:
     assert check.status == "ok", "a validation takes what there is"
 
 
+@pytest.mark.parametrize(
+    ("sets", "rows", "words", "epochs"),
+    [
+        ((), 4, "", ""),
+        ((), 1, "1 row x training.total_epochs 2 = 2 prompts; one version of the parameters takes 8", "8"),
+        (
+            ("verl.fully_async.total_rollout_steps=16",),
+            5,
+            "5 rows x training.total_epochs 2 = 10 prompts, but 16 are to be sampled: verl would end after 1 of 2 "
+            "versions",
+            "4",
+        ),
+    ],
+)
+def test_too_few_prompts_for_the_fully_asynchronous_trainer(
+    sets: tuple[str, ...], rows: int, words: str, epochs: str
+) -> None:
+    numbers = ("training.total_epochs=2", "training.total_steps=null", "training.train_batch_size=2")
+    parts = ("training.train_prompt_mini_batch_size=2", "verl.fully_async.trigger_parameter_sync_step=4")
+    given = config("verl.trainer_mode=fully_async", "verl.rollout_gpus=1", *numbers, *parts, *sets)
+    answer = Answer(files={KEY: file(count=rows)}, scored=SCORED)
+    found = [c for c in data_rows.checks(given, answer, {KEY: "/d/t.parquet"}) if c.status == "fail"]
+    assert [check.text for check in found] == ([f"/d/t.parquet: {words}"] if words else [])
+    fix = f"add rows, or train more epochs: --set training.total_epochs={epochs}"
+    assert [check.fix for check in found] == ([fix] if words else [])
+
+
 @pytest.mark.parametrize("profile", ["cpu-verl", "liverl-gen1", "h200-smoke"])
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 7, 13])
 def test_the_smaller_batch_that_is_named_fits_rows_and_gpus(profile: str, rows: int) -> None:

@@ -322,11 +322,14 @@ def test_a_fix_for_scripts(wrong: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--set", "vllm.gen_tp=2"), "a file cannot change what is set above it: vllm.gen_tp (--set)"),
+        (
+            ("--set", "vllm.gen_tp=2"),
+            "these keys are set outside the file, and override it: vllm.gen_tp (--set)",
+        ),
         (("--set", "run.replicas=1", "--set", "infrastructure.ngpus_per_node=2"), ""),
     ],
 )
-def test_what_is_set_above_the_file_is_not_written(
+def test_what_is_set_outside_the_file_is_not_written(
     wrong: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
 ) -> None:
     before = wrong.read_text()
@@ -334,16 +337,16 @@ def test_what_is_set_above_the_file_is_not_written(
     assert (wrong.read_text() == before) == bool(why) and why in out
 
 
-def test_what_is_set_above_the_file_is_told_beside_the_rest(
+def test_what_is_set_outside_the_file_is_told_beside_the_rest(
     wrong: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong.write_text(wrong.read_text().replace("Toy-1B", "Toy-1b"))
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = ("--set", f"infrastructure.litellm_port={held.getsockname()[1]}")
         code, out = fixed(capsys, "--yes", "--config", str(wrong), *port)
-    assert code == 3 and "set above it: infrastructure.litellm_port (--set)" in out
+    assert code == 3 and "set outside the file, and override it: infrastructure.litellm_port (--set)" in out
     port_line = next(line for line in out.splitlines() if line.startswith("not fixed: port"))
-    assert port_line.endswith("infrastructure.litellm_port is set by --set, above the file")
+    assert port_line.endswith("infrastructure.litellm_port is set by --set, which overrides the file")
     assert "fixed:     model.model_path" in out or "fixed:     model" in out
     assert "Toy-1B" in wrong.read_text(), "what the file decides was written"
 
@@ -354,7 +357,7 @@ def test_what_is_set_above_the_file_is_told_beside_the_rest(
         ("  train_batch_size: 3\n", (), True, "+    2   train_batch_size: 3", None),
         ("  train_batch_size: 3\n", (), False, "nothing was written; to write it", 2),
         ("  train_batch_size: 3\n", ("training.train_prompt_mini_batch_size=2",), True,
-         "a file cannot change what is set above it: training.train_prompt_mini_batch_size (--set)", 2),
+         "these keys are set outside the file, and override it: training.train_prompt_mini_batch_size (--set)", 2),
         ("  train_batch_size: 3\n", ("run.name=a b",), True, "no value is known that corrects run.name", 2),
     ],
 )  # fmt: skip

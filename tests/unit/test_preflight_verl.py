@@ -187,7 +187,7 @@ VENV = "environments.verl.venv_path=/v"
             (VENV, "training.engine=veomni", "training.router_replay=R3"),
             ("veomni",),
             "0.21.9",
-            "of {python} does not tell its routes: 0.22 or later does",
+            "needs vLLM 0.22 or later, and {python} has 0.21.9",
         ),
         ((VENV, "training.engine=veomni", "training.router_replay=R3"), ("veomni",), "0.22.0", ""),
         ((VENV, "training.engine=veomni", "training.router_replay=R2"), ("veomni",), "0.21.0", ""),

@@ -97,10 +97,10 @@ def test_the_mode_follows_its_key_or_else_that_of_the_replicas(sets: tuple[str, 
             (*HOSTS, "verl.train_nodes=null"),
             ("verl.train_nodes|missing, although verl.rollout_nodes is 1: of the 3 hosts", "|null|2"),
         ),
-        ((*HOSTS, "verl.rollout_gpus=1"), ("verl.rollout_gpus|verl.rollout_nodes generate with all their", "|1|0")),
+        ((*HOSTS, "verl.rollout_gpus=1"), ("verl.rollout_gpus|must be 0 with verl.rollout_nodes", "|1|0")),
         (
             (*HOSTS, "verl.trainer_mode=null"),
-            ("verl.rollout_nodes|hosts that only generate need a trainer", "verl.rollout_mode hybrid"),
+            ("verl.rollout_nodes|verl.rollout_nodes needs an asynchronous trainer", "verl.rollout_mode hybrid"),
         ),
         (
             (*ASYNC, "verl.calculate_log_probs=false"),
@@ -108,11 +108,11 @@ def test_the_mode_follows_its_key_or_else_that_of_the_replicas(sets: tuple[str, 
         ),
         (
             (*ASYNC, "verl.fully_async.max_concurrent_samples=8", "verl.fully_async.concurrent_samples_per_replica=2"),
-            ("verl.fully_async.max_concurrent_samples|two numbers for the prompts at a time", "|8|null"),
+            ("verl.fully_async.max_concurrent_samples|conflicts with concurrent_samples_per_replica 2", "|8|null"),
         ),
         (
             (*ASYNC, "vllm.gen_tp=1", "verl.fully_async.max_concurrent_samples=3"),
-            ("less than one prompt at a time for each of the 4 replicas|3|at least 4",),
+            ("too small: each of the 4 replicas needs at least one prompt|3|at least 4",),
         ),
         (
             (*ASYNC, "verl.fully_async.total_rollout_steps=255"),

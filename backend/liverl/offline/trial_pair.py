@@ -34,7 +34,7 @@ class TurnsShown(msgspec.Struct, frozen=True):
 
 
 class TrialsDiff(msgspec.Struct, frozen=True):
-    """``trials diff --json``. ``first_difference``: number of the first turn with other calls or other results, or that
+    """``trials diff --json``. ``first_difference``: number of the first turn with different calls or results, or that
     only one of them has; None if there is none. ``same_prompt``: None where one has no turn."""
 
     run: str

@@ -29,7 +29,7 @@ from liverl.preflight.interpreter import ask_python, module_path
 from liverl.preflight.rows_program import AS_TEXT, NO_MESSAGES, NO_TEXT
 from liverl.rundir.commands import set_options
 from liverl.util.nearest import did_you_mean
-from liverl.util.plural import plural
+from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import read_text
 
 _PROMPT_KEY = "data.prompt_key"
@@ -278,15 +278,15 @@ def _too_few_prompts(config: RunConfig, name: str, file: File) -> Check | None:
     needed = prompts or each
     if most >= needed:
         return None
-    rows = f"has {file.count} {plural(file.count, 'row')}, which training.total_epochs {epochs} makes {most} prompts"
+    rows = f"{quantity(file.count, 'row')} x training.total_epochs {epochs} = {quantity(most, 'prompt')}"
     text = (
         f"{name}: {rows}; one version of the parameters takes {each}"
         if prompts is None
-        else f"{name}: {rows} of the {prompts} that are to be sampled: verl would end after {most // each} of "
+        else f"{name}: {rows}, but {prompts} are to be sampled: verl would end after {most // each} of "
         f"{prompts // each} {plural(prompts // each, 'version')}"
     )
     patch = {"training.total_epochs": str(-(-needed // max(1, file.count)))}
-    fix = f"add rows, or go through them more often: {set_options(patch)}"
+    fix = f"add rows, or train more epochs: {set_options(patch)}"
     return Check(_TRAIN, "fail", text, fix=fix, patch=patch, guess=True)
 
 

@@ -128,7 +128,7 @@ def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> 
     status = os.statvfs(there)
     free = status.f_bavail * status.f_frsize
     has, key = f"{there} has {_size(free)} free", "run.run_root" if plan.script is None else "trainer.cwd"
-    fix = f"free some, or put the run on another disk ({key})"
+    fix = f"free space on that disk, or put the run on another one ({key})"
     count, unknown = _parameters(plan, config, env)
     if unknown:
         text = f"{has}; how much a checkpoint takes is not known: {unknown}"

@@ -147,13 +147,14 @@ def _lacks(
     if NCCL_WEIGHTS in missing:
         return (
             f"{python} cannot import {NCCL_WEIGHTS}, with which verl sends weights to replicas on GPUs of their own "
-            "(verl.trainer_mode, verl.rollout_mode): install cupy-cuda12x or cupy-cuda13x, as its torch has it"
+            "(verl.trainer_mode, verl.rollout_mode): install cupy-cuda12x or cupy-cuda13x, matching the CUDA version "
+            "of its torch"
         )
     vllm = version_numbers(versions.get("vllm") or "")
     if training.router_replay == "R3" and vllm and vllm[:2] < LEAST_REPLAY:
         return (
-            f"training.router_replay is R3, and vLLM {versions['vllm']} of {python} does not tell its routes: 0.22 or "
-            "later does; or set training.router_replay to disabled"
+            f"training.router_replay R3 needs vLLM 0.22 or later, and {python} has {versions['vllm']}: upgrade it, or "
+            "set training.router_replay to disabled"
         )
     return ""
 

@@ -17,6 +17,9 @@ def resume_command(run_dir: Path) -> str:
     return f"liverl-tui up --resume {shlex.quote(_name(run_dir))}{where}"
 
 
+BLANK = "YOUR-VALUE"  # stands for a secret in a command; words beside it say what to put there
+
+
 def set_options(values: Mapping[str, str]) -> str:
     """``--set key=value`` for each of ``values``, quoted for a shell."""
     return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())

@@ -357,7 +357,7 @@ class GpusPane(GridPane):
         key = self.cursor
         if key in self._hosts:
             if not self._hosts[key].gpus:
-                self.say(f"{self._hosts[key].name} shows no GPUs")
+                self.say(f"no GPU is reported on {self._hosts[key].name}")
                 return
             self._open ^= {key}
             self.update()

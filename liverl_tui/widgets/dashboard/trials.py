@@ -13,6 +13,7 @@ from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.pairing import best_and_worst
 from liverl.observe.trials.query import parse
 from liverl.observe.trials.steps import equal_groups, group_of
+from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
 from liverl_tui.data.saved_filters import save_filter, saved_filters
 from liverl_tui.data.view import View
@@ -580,7 +581,7 @@ class TrialsPane(RowsPane):
             return
         if self._whole_listed:
             index, rows = self._whole.index, self._whole.rows
-            rewards, what = list(index.rewards(rows)), f"{len(rows):,} trials"
+            rewards, what = list(index.rewards(rows)), quantity(len(rows), "trial")
             unknown, within = len(rows) - len(rewards), ""
         else:
             heads = self._of_step()
@@ -619,7 +620,8 @@ class TrialsPane(RowsPane):
             self.say(f"the filter was not saved: {error}")
             return
         self._saved = saved_filters()
-        what = f"saved; @{name} in a filter stands for it" if self.prompt.text else f"@{name} is removed"
+        saved = f"filter saved; type @{name} in a filter to use it"
+        what = saved if self.prompt.text else f"saved filter @{name} removed"
         host_of(self).notifications.toast(what)
 
     def _known(self) -> dict[str, TrialHead]:

@@ -119,7 +119,7 @@ class PairPane(Pane):
         self._to_rule(by, differing=False)
 
     def action_difference(self, by: int) -> None:
-        """Go to the next turn (1) with other calls or results, or to the one before (-1)."""
+        """Go to the next turn (1) with different calls or results, or to the one before (-1)."""
         self._to_rule(by, differing=True)
 
     def _to_rule(self, by: int, *, differing: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from liverl.util.plural import quantity
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.cursor_list import CursorList
 from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, seconds_word, stacked
@@ -50,7 +51,7 @@ class StepsPane(CursorList):
 
     def facts(self) -> tuple[str, str]:
         """How many there are."""
-        return f"{len(self._steps)} steps" if self._steps else "", "dim"
+        return quantity(len(self._steps), "step") if self._steps else "", "dim"
 
     def head(self, width: int) -> Row | None:
         """The axis of the bars."""

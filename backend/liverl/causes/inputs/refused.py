@@ -43,7 +43,7 @@ def refused(reason: str, service: str) -> Refused | None:
     if _FULL.search(reason) is not None:
         return Refused(
             "no-space-to-start",
-            "A file that its start needs could not be written.",
+            "The service could not write a file that it needs to start.",
             f"Free space on the disk that the reason names (df -h shows how full it is); {service} then starts again.",
             "df -h; df -i",
         )

@@ -110,7 +110,7 @@ def _two_modes(config: RunConfig, settings: dict[Path, Setting]) -> Iterator[Pro
     means = OF_ROLLOUTS[config.verl.rollout_mode]
     if (means == "sync") != (mode == "sync"):
         words = f"verl.rollout_mode {config.verl.rollout_mode} ({older.where.exact}) means {means}"
-        hint = "remove verl.rollout_mode: verl.trainer_mode says all of it"
+        hint = "remove verl.rollout_mode: verl.trainer_mode already decides it"
         yield Problem(newer.where, _MODES[0], words, mode, f"{means}, or null", hint)
 
 
@@ -324,10 +324,10 @@ def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
 @_rule("run.topology", "run.engine", "infrastructure.nnodes")
 def _one_host(c: RunConfig) -> Iterator[Finding]:
     if when.managed(c) and ENGINES[c.run.engine].gpus and c.infrastructure.nnodes > 1:
-        words = "topology managed starts its replicas as processes of this host, and none on another one"
+        words = "run.topology managed starts all replicas on this host and cannot use other hosts"
         hint = (
-            "start one run on each host, with proxy.host 0.0.0.0, and put one proxy in front of the proxies of all; or "
-            "let verl place the replicas: run.topology verl or in_process"
+            "start one run on each host with proxy.host 0.0.0.0, and one HTTP proxy of your own in front of them; or "
+            "set run.topology to verl or in_process, so that verl places the replicas"
         )
         yield Finding("infrastructure.nnodes", words, str(c.infrastructure.nnodes), "1", hint)
 

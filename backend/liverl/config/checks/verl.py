@@ -91,14 +91,15 @@ def _pool(c: RunConfig) -> Iterator[Finding]:
         return
     if by_nodes(c):
         if pool:
-            words = "verl.rollout_nodes generate with all their GPUs, and the others with none"
+            words = "must be 0 with verl.rollout_nodes: whole hosts generate or train"
             yield Finding("verl.rollout_gpus", words, str(pool), "0")
     elif trainer_mode(c) == "sync" and pool:
         words = f"in {_mode(c)}, all GPUs alternate between generating and training"
         yield Finding("verl.rollout_gpus", words, str(pool), "0")
     elif trainer_mode(c) != "sync" and not 0 < pool < have:
         words = f"in {_mode(c)}, the {have} GPUs of each host are split between rollouts and trainer"
-        allowed = f"1 to {have - 1}" if have > 1 else "at least 2 GPUs (infrastructure.ngpus_per_node)"
+        most = "1" if have == 2 else f"1 to {have - 1}"
+        allowed = most if have > 1 else "at least 2 GPUs (infrastructure.ngpus_per_node)"
         hint = (
             "or split the hosts: verl.train_nodes and verl.rollout_nodes"
             if c.infrastructure.nnodes > 1
@@ -143,7 +144,7 @@ def _nodes(c: RunConfig) -> Iterator[Finding]:
         and trainer_mode(c) == "sync"
         and (c.trainer.kind == "verl" or c.verl.trainer_mode is not None)
     ):
-        words = "hosts that only generate need a trainer that runs beside them"
+        words = "verl.rollout_nodes needs an asynchronous trainer"
         yield Finding("verl.rollout_nodes", f"{words}; this is {_mode(c)}", str(rollout), "", _APART)
 
 
@@ -173,11 +174,13 @@ def _fully_async(c: RunConfig) -> Iterator[Finding]:
         yield Finding("verl.calculate_log_probs", words, "false", "true")
     given, most = settings.concurrent_samples_per_replica, settings.max_concurrent_samples
     if most is not None and given != PER_REPLICA:
-        words = f"two numbers for the prompts at a time, as concurrent_samples_per_replica is {given}"
-        hint = "leave one of them out: max_concurrent_samples is of all replicas together"
+        words = f"conflicts with concurrent_samples_per_replica {given}: set only one of the two"
+        hint = "max_concurrent_samples counts the prompts of all replicas together"
         yield Finding("verl.fully_async.max_concurrent_samples", words, str(most), "null", hint)
     elif most is not None and _sized(c) and most < expected_replicas(c):
-        words = f"less than one prompt at a time for each of the {quantity(expected_replicas(c), 'replica')}"
+        words = (
+            f"too small: each of the {quantity(expected_replicas(c), 'replica')} needs at least one prompt"
+        )
         yield Finding(
             "verl.fully_async.max_concurrent_samples", words, str(most), f"at least {expected_replicas(c)}"
         )

@@ -8,7 +8,10 @@ from typing import Literal
 # Rewards of verifiers are 0 to 1 (verl's reward functions, Harbor's reward.txt): 1 is a full solution.
 FULL = 1.0
 Level = Literal["none", "solved", "same"]
-KEEP = "nothing is broken: let the run end, or stop it and keep its newest checkpoint. To train on, use harder tasks"
+KEEP = (
+    "nothing is broken: let the run end, or stop it and keep its newest checkpoint. "
+    "To continue training, use harder tasks"
+)
 
 
 def level_of(reward: float, seen: Iterable[float]) -> Level:
