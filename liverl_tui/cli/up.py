@@ -263,7 +263,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> bool:
         )
     from liverl.plan.render import plan_brief
 
-    echo(plan_brief(plan) + f"(all of it: {options.plan_line()})", err=True)
+    echo(plan_brief(plan) + f"({options.plan_line()})", err=True)
     echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort
