@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from textual.driver import Driver
 from textual.notifications import Notify
 
 from liverl.model import Snapshot
+from liverl.rundir.index import ssh_line
 from liverl_tui.app.actions import part_of_each
 from liverl_tui.app.commands import Commands
 from liverl_tui.app.lifecycle import Lifecycle
@@ -224,13 +226,15 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             while len(self.screen_stack) > 1:
                 self.pop_screen()
         elif run.state == "elsewhere":
-            self.notifications.toast(
-                f"{run.run} is running on {run.host}: ssh {run.host} liverl-tui attach --run {path}",
-                "warning",
-            )
+            line = ssh_line(run.host or "", f"liverl-tui attach --run {shlex.quote(str(path))}")
+            words = f"run {run.run} is running on {run.host}; to open it: {line}"
+            self.notifications.toast(words, "warning")
         elif not self._opens_others or self.next_attempt.command:
-            why = "the next attempt is being begun" if self._opens_others else self.why_readonly
-            self.notifications.toast(f"{why}; to open it: liverl-tui attach --run {path}", "warning")
+            why = "a new attempt of this run is starting" if self._opens_others else self.why_readonly
+            words = (
+                f"to open run {run.run}, type in a shell: liverl-tui attach --run {shlex.quote(str(path))}"
+            )
+            self.notifications.toast(f"{why}; {words}", "warning")
         else:
             self.next_run = path
             self.exit()

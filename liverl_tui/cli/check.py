@@ -346,7 +346,7 @@ def _outcomes(repair: _Repair, before: Sequence[Check], after: Sequence[Check], 
 
 def _why_not(repair: _Repair, check: Check, wrote: bool) -> str:
     if not check.patch:
-        return "no value in a file corrects it" + (f"; {check.fix}" if check.fix else "")
+        return "this check knows no value to set" + (f"; {check.fix}" if check.fix else "")
     above = [f"{key} is set by {repair.above[key]}" for key in check.patch if key in repair.above]
     if above:
         return f"{', '.join(above)}, which overrides the file"

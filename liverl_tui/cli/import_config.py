@@ -54,7 +54,9 @@ def import_command(path: str, output: Path | None, as_json: bool) -> int:
     for line in _report(found):
         echo(line, err=output is None)
     if output is not None:
-        echo(f"written: {output}; what would be started: {UpOptions(output).plan_line()}")
+        echo(
+            f"written: {output}; to see what it would start: {UpOptions(output).command_line(command='plan')}"
+        )
     return ExitCode.OK
 
 

@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "envs": ("envs", "List the Python environments, and write locks for them."),
     "import": ("import_config", "Read a launch of another program to a configuration of ours."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
-    "nodes": ("nodes", "List the hosts of a run on several, and what to run on those that are missing."),
+    "nodes": ("nodes", "List the hosts of a run, their load, and the command for a missing host."),
     "notify": ("notify", "List the notification targets of a run, and test them."),
     "join": ("join", "Make this host a node of a run that several hosts share."),
     "launcher": ("launcher", "Print a job script that runs a configuration under Slurm."),

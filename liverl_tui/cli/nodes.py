@@ -21,9 +21,11 @@ from liverl_tui.text.node_words import figures_words
 @click.option("--json", "as_json", is_flag=True, help="As JSON: the field `nodes` of `status --json`.")
 @run_options
 def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
-    """List the hosts of a run on several hosts, and what to run on each that is missing.
+    """List the hosts of a run on several hosts: name, address, state, CPU, memory, shared memory and free disk; below a
+    missing or lost host, the command to run there.
 
-    A run on one host, or on a Ray cluster that it has not started, lists none.
+    Figures that are over 20 s old show their age. A run on one host, or on a Ray cluster that it did not start, lists
+    none.
     """
     from liverl.offline.present import present
 

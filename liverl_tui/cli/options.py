@@ -84,9 +84,12 @@ class UpOptions:
         return [key for key in keys if looks_secret(key)]
 
     def plan_line(self) -> str:
-        """The command line ``liverl-tui plan`` of the run that these options describe."""
+        """Where all of the plan is shown: the command line ``liverl-tui plan`` of the run that these options describe.
+        That command takes neither --like nor --smoke, and would show another run without them."""
+        if self.like is not None or self.smoke:
+            return "liverl-tui plan cannot show a run with --like or --smoke"
         described = UpOptions(self.config, self.sets, self.profile, self.name, run_root=self.run_root)
-        return described.command_line(command="plan")
+        return f"all of it: {described.command_line(command='plan')}"
 
     @property
     def describes_one(self) -> bool:

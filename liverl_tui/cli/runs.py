@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli.options import UpOptions
 from liverl_tui.text.errors import CliError
 
 
@@ -21,8 +22,8 @@ from liverl_tui.text.errors import CliError
 def runs_command(run_root: Path | None, readonly: bool) -> int:
     """Show all runs of this host and user, live ones first: reward, steps, time, size, model, and why they failed.
 
-    Enter opens a run; Space marks runs, and c compares two to six of them. Nothing is started. In scripts, use
-    liverl-tui ls --json and liverl-tui compare --json.
+    Enter opens a run; Space marks runs, and c compares two to six of them. Nothing is started. In scripts: liverl-tui
+    ls --json, and liverl-tui compare RUN RUN --json.
     """
     from liverl_tui.cli.mode import all_runs, mode
 
@@ -30,8 +31,8 @@ def runs_command(run_root: Path | None, readonly: bool) -> int:
         raise CliError(f"--run-root: there is no directory {run_root}", ExitCode.USAGE)
     if mode(no_ui=False, plain=False) != "interface":
         raise CliError(
-            "runs needs a terminal: stdin, stdout and stderr must be one, and TERM must not be dumb; to print the "
-            "list, use: liverl-tui ls",
+            "runs needs a terminal (stdin, stdout and stderr, and TERM not dumb); to print the list: "
+            + UpOptions(run_root=run_root).command_line(command="ls"),
             ExitCode.USAGE,
         )
     return all_runs(run_root, readonly=readonly)

@@ -164,13 +164,16 @@ def ls_command(
 ) -> int:
     """List trials, the newest first.
 
-    Without --step, the newest 200 of the run are looked at; with --filter or --sort, all trials of the run. A time that
-    ends with + goes on.
+    Without --step, only the newest 200 trials are searched; with --filter or --sort, all trials of the run: an index is
+    then kept in trials.index of the run's directory. A time that ends with + is still running.
 
-    A FILTER has terms FIELD=VALUE, with = != < <= > >= for numbers (also LOW..HIGH, none), = != ~ !~ for texts (~:
-    contains), and plain words; all must hold. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue,
-    setup, agent, verifier; task, finish, state, flag, error, kind, replica, waits, cause, outcome, name, group, last.
-    @NAME is a filter that was saved in the interface.
+    Quote a FILTER, since the shell reads < and > itself. Terms are separated by blanks, and all must hold. Numbers:
+    reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
+    plain words are searched in all texts. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue, setup,
+    agent, verifier; task, finish, state, flag, error, kind, replica, waits, cause, outcome, name, group, last. @NAME is
+    a filter that was saved in the interface.
+
+    Example: liverl-tui trials ls --filter 'reward<1 task~move' --sort time -n 20
     """
     from msgspec.structs import replace
 
@@ -197,8 +200,15 @@ def ls_command(
         _print(table(found.trials, time.time(), _width()))
     if found.matched < found.total or len(found.trials) < found.matched:
         of = f"step {found.step}" if found.step is not None else "the run"
-        more = "" if len(found.trials) == found.matched else f"; -n {found.matched} shows more"
-        echo(f"{len(found.trials)} of {quantity(found.total, 'trial')} of {of}{more}", err=True)
+        more = "" if len(found.trials) == found.matched else f"; -n {found.matched} shows all"
+        if not found.matched:
+            words = f"no trial of {of} matches ({found.total} searched)"
+        elif found.matched == found.total:
+            words = f"{len(found.trials)} of {quantity(found.total, 'trial')} of {of}{more}"
+        else:
+            matching = quantity(found.matched, "matching trial")
+            words = f"{len(found.trials)} of {matching} ({found.total} in {of}){more}"
+        echo(words, err=True)
     elif not found.trials:
         echo(f"run {run_dir.name} has no trials yet", err=True)
     return ExitCode.OK

@@ -57,8 +57,9 @@ def up_command(**values: Any) -> int:
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
-    With --like, the configuration of an earlier run is the start of a new one: --set changes it, and what differs is
-    printed. Names, keys and passwords are not taken over.
+    With --like RUN, a new run starts with the configuration of an earlier one; --set and --profile change it, and the
+    differences are printed. Names, keys and passwords are not copied. Example:
+    liverl-tui up --like liverl/base --name lr2 --set algorithm.learning_rate=1e-6
 
     You can detach from the interface at any time; the run keeps running. With --no-ui or --plain, or without a
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
@@ -163,7 +164,8 @@ def up(options: UpOptions) -> int:
     ):
         raise CliError(
             "--like starts a new run with the configuration of another one; it cannot be combined with --config, "
-            "--run, --resume or --resume-or-start",
+            "--run, --resume or --resume-or-start; to change keys give --set; to continue that run: "
+            "liverl-tui up --resume RUN",
             ExitCode.USAGE,
         )
     if options.wait and not options.detach:
@@ -263,7 +265,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> bool:
         )
     from liverl.plan.render import plan_brief
 
-    echo(plan_brief(plan) + f"(all of it: {options.plan_line()}){options.to_fill_in}", err=True)
+    echo(plan_brief(plan) + f"({options.plan_line()}){options.to_fill_in}", err=True)
     echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
     if not sys.stdin.readline():
         raise click.Abort

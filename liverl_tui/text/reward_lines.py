@@ -11,8 +11,8 @@ from liverl.util.plural import plural, quantity
 from liverl_tui.text.words import one_line
 
 UNKNOWN = (
-    "the verifier left no words: there is no verifier/checks.json, ctrf.json or output beside the reward; "
-    "a verifier may write verifier/checks.json"
+    "the verifier recorded only the reward: no verifier/checks.json, verifier/ctrf.json or output. "
+    "To see reasons here, let your verifier write verifier/checks.json"
 )
 NOT_RECORDED = "(no answer is recorded)"
 _MARKS = {True: "✔", False: "✖", None: "○"}

@@ -663,7 +663,7 @@ def test_a_run_on_another_host(cli, live):
     for command in ("attach", "status", "up"):
         away = cli(command, "--run", run_dir)
         assert away.returncode == 4
-        assert "is running on n17: ssh n17 liverl-tui attach" in away.stderr
+        assert "is running on n17; run: ssh -t n17 'liverl-tui attach" in away.stderr
 
 
 def test_events_and_pipes(cli, live, background, env):

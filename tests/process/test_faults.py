@@ -477,9 +477,8 @@ def test_up_detach_adopts_the_only_run_without_a_backend(make: Make) -> None:
     )
     assert (done.returncode, done.stdout) == (0, f"{run.run_dir}\n"), done
     adopted = "adopted run tests/toy, whose backend had died; its services are still running"
-    assert (
-        done.stderr.splitlines()[-1] == f"{adopted} (to start a new run: liverl-tui up --detach --name NAME)"
-    )
+    new = f"liverl-tui up --detach --run-root {run.run_dir.parent.parent} --name NAME"
+    assert done.stderr.splitlines()[-1] == f"{adopted} (to start a new run: {new})"
     assert [run.until(name, "ready").pid for name in ("a", "b")] == pids
     run.backends.append(run.snapshot().backend.pid)
     assert run.backends[-1] != first

@@ -218,9 +218,9 @@ def test_on_another_host_it_is_refused_with_the_command(make: Make) -> None:
     record = read_backend(run.run_dir)
     assert record is not None
     write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
-    there = f"ssh n17 liverl-tui stop --run {run.run_dir}"
+    there = f"ssh -t n17 'liverl-tui stop --run {run.run_dir}'"
     lives = run_cli("stop", "--run", run.run_dir)
-    assert (lives.returncode, lives.stdout) == (4, "") and f"is running on n17: {there}" in lives.stderr
+    assert (lives.returncode, lives.stdout) == (4, "") and f"is running on n17; run: {there}" in lives.stderr
     os.utime(run.run_dir / "backend.json", (1.0, 1.0))
     dead = run_cli("stop", "--run", run.run_dir)
     assert (dead.returncode, dead.stdout) == (4, "")

@@ -404,7 +404,7 @@ async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> N
     async with looking(run.run_dir) as seen:
         lost = await seen.until(lambda v: v.events)
         assert lost.link == "lost"
-        assert "is running on n17: ssh n17" in lost.why
+        assert "is running on n17; run: ssh -t n17" in lost.why
 
 
 async def test_a_backend_of_another_version_is_said_once(

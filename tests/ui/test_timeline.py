@@ -120,7 +120,7 @@ async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
         drawn = lane[lane.index("v2") + 2 :]
         assert drawn.lstrip(" ·").startswith("█") and drawn.count("█ ") == 0 and "░" in drawn
         assert "127.0.0.1:9" in screen.text and "2 × 3s" in screen.text
-        assert "not shown: no use of GPUs was recorded in this step" in screen.text
+        assert "no GPU use was recorded during this step" in screen.text
         assert all(len(line) <= size[0] for line in screen.text.splitlines())
 
 
@@ -128,7 +128,7 @@ async def test_brackets_show_other_steps(tmp_path: Path) -> None:
     async with opened(make(tmp_path)) as screen:
         await screen.press("[")
         await screen.until(lambda: "step 2 of 9" in screen.text)
-        assert "not shown: no trial of this step is recorded" in screen.text
+        assert "no trial of this step is recorded" in screen.text
         assert "14s  70 %" in screen.line(" generate")
         await screen.press("]", "]")
         await screen.until(lambda: "step 3 of 9" in screen.text)

@@ -236,7 +236,7 @@ def test_a_breakpoint_that_waits_is_the_phase_until_the_run_ends() -> None:
         phase_words(state, (), ReplicaSet(1, 0, 0), {"step": 4}, 4, TrialsStatus(), waits=True)  # type: ignore[arg-type]
         for state in ("running", "stopped")
     ]
-    assert words == ["a breakpoint waits for a debugger; the events have the command", "stopped"]
+    assert words == ["stopped at a breakpoint; liverl-tui events shows how to attach", "stopped"]
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped", "failed", "backing_off", "gave_up"])

@@ -77,27 +77,27 @@ def test_what_verl_is_told(sets: tuple[str, ...], expected: dict[str, str], gone
         ),
         (
             ("training.engine=veomni", "training.router_replay=R3"),
-            f"({PADDED} is off, as the environment verl has no flash-attn)|R3|disabled",
+            f"{PADDED} is off, because environment verl has no flash-attn|R3|disabled",
         ),
         (
             (*VEOMNI, "training.router_replay=R3", f'trainer.overrides={{"{PADDED}": false}}'),
-            f"the trainer computes with it ({PADDED} is off)|R3|disabled",
+            f"works only without padding, but {PADDED} is off|R3|disabled",
         ),
         (
             (*VEOMNI, "training.router_replay=R2", f'trainer.overrides={{"{BYPASS}": true}}'),
-            "bypass_mode leaves that out|R2|R3 or disabled|or set algorithm.rollout_correction.bypass_mode: false",
+            "bypass_mode skips it|R2|R3 or disabled|or set algorithm.rollout_correction.bypass_mode: false",
         ),
         (
             (*VEOMNI, *ASYNC, "training.router_replay=R2"),
-            "(as verl.trainer_mode fully_async does)|R2|R3 or disabled",
+            "(verl.trainer_mode fully_async turns it on)|R2|R3 or disabled",
         ),
         (
             (*VEOMNI, "algorithm.adv_estimator=gae"),
-            "training.engine|the critic of algorithm.adv_estimator gae",
+            "training.engine|algorithm.adv_estimator gae needs a critic",
         ),
         (
             (*VEOMNI, "verl.device=cpu", "vllm.gen_tp=1"),
-            "training.engine|without GPUs only FSDP trains|veomni|fsdp",
+            "training.engine|verl.device cpu supports only the engine fsdp|veomni|fsdp",
         ),
         ((*VEOMNI, "training.router_replay=R3"), ""),
         ((*MEGATRON, "training.router_replay=R2"), ""),

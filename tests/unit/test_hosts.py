@@ -256,14 +256,14 @@ def test_a_trainer_that_starts_again_waits_for_the_lost_host() -> None:
     nodes.observe(lost)
     assert nodes.cause is None and nodes.joined == 1
     assert hub.said[-1] == (
-        f"host n1 (n1) is gone: {DEAD}; the trainer starts again from its checkpoint once a host has taken its place: "
-        f"waiting for at most 60 s (ray.node_deadline); run there: {LINE}"
+        f"host n1 (n1) is gone: {DEAD}; waiting up to 60 s (ray.node_deadline) for this or another host to join, then "
+        f"the trainer restarts from its checkpoint; run on that host: {LINE}"
     )
     hub.clock += 59
     nodes.observe(lost)
     assert nodes.cause is None
     nodes.observe(ready)
-    assert hub.said[-1] == "all 2 hosts are there again"
+    assert hub.said[-1] == "all 2 hosts have joined again"
     nodes.observe(lost)
     hub.clock += 61
     nodes.observe(lost)

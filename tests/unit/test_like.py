@@ -37,6 +37,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_plan_is_not_offered_where_it_would_show_another_run(tmp_path: Path) -> None:
+    cannot = "liverl-tui plan cannot show a run with --like or --smoke"
+    assert options(tmp_path).plan_line() == UpOptions(smoke=True).plan_line() == cannot
+    assert UpOptions(name="a b").plan_line() == "all of it: liverl-tui plan --name 'a b'"
+
+
 def options(root: Path, *sets: str, **more: object) -> UpOptions:
     return UpOptions(like=Path("exp/earlier"), run_root=root, sets=sets, **more)  # type: ignore[arg-type]
 

@@ -122,3 +122,9 @@ def test_the_keys_of_another_checkout_count(python: Path, tmp_path: Path) -> Non
     file.write_text(yaml.safe_dump(tree_of(frozenset(KEYS) - {"trainer.save_freq"})))
     check = override_keys.check(python, config_of(f"verl.source={other}"))
     assert check.status == "fail" and "trainer.save_freq" in check.text
+
+
+def test_a_program_that_does_not_exist_is_named_without_the_words_of_python(tmp_path: Path) -> None:
+    absent = tmp_path / "bin" / "python"
+    check = override_keys.check(absent, config_of())
+    assert (check.status, check.text) == ("skipped", f"not checked: {absent}: No such file or directory")

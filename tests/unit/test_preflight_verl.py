@@ -394,7 +394,10 @@ def test_a_checkout_of_verl_that_is_imported_instead(tmp_path: Path) -> None:
     assert list(verl.source(config_of())) == []
     config = config_of(f"verl.source={tmp_path}")
     (check,) = verl.source(config)
-    assert (check.status, "has no package verl" in check.text) == ("fail", True)
+    assert (check.status, "it has no verl/__init__.py" in check.text) == ("fail", True)
+    assert 'to "" for the installed verl' in check.fix
+    (absent,) = verl.source(config_of(f"verl.source={tmp_path}/absent/verl"))
+    assert (absent.status, absent.text) == ("fail", f"{tmp_path}/absent/verl does not exist")
     (tmp_path / "verl").mkdir()
     (tmp_path / "verl/__init__.py").touch()
     (check,) = verl.source(config)

@@ -163,7 +163,7 @@ def test_runs_on_other_hosts_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert [i.run_dir for i in index.runs_elsewhere()] == [run_dir]
     with pytest.raises(
-        RunLookupError, match=f"is running on n17: ssh n17 liverl-tui attach --run {run_dir}"
+        RunLookupError, match=f"is running on n17; run: ssh -t n17 'liverl-tui attach --run {run_dir}'"
     ) as away:
         find_run(None, None)
     assert away.value.exit_code == 4

@@ -116,12 +116,12 @@ def test_a_trial_that_began_in_the_step_before_is_inside_the_picture() -> None:
 
 UNKNOWN = {
     "no trials": (of(total=0), "no trial of this step is recorded"),
-    "no parts": (of(trial({"agent": 1.0}), values={"timing_s/step": 9.0}), "did not tell what the parts"),
-    "it runs": (of(trial({"agent": 1.0}), values={}, finished=DONE[:1]), "the step has not ended"),
-    "no replica": (of(trial({"agent": 1.0}, ((1.0, 1.0),), replica=None)), "which replica answered"),
-    "no gpus": (of(trial({"agent": 1.0}), gpus={}), "no use of GPUs"),
-    "no times": (of(total=0, values={}, finished=()), "when the step began and ended is not known"),
-    "too many": (of(trial({"agent": 1.0}), total=MOST_TRIALS + 9), f"drawn are 1 of its {MOST_TRIALS + 9} trials"),
+    "no parts": (of(trial({"agent": 1.0}), values={"timing_s/step": 9.0}), "did not report the times"),
+    "it runs": (of(trial({"agent": 1.0}), values={}, finished=DONE[:1]), "the step is still running"),
+    "no replica": (of(trial({"agent": 1.0}, ((1.0, 1.0),), replica=None)), "do not say which replica answered"),
+    "no gpus": (of(trial({"agent": 1.0}), gpus={}), "no GPU use was recorded"),
+    "no times": (of(total=0, values={}, finished=()), "the start and end of this step are unknown"),
+    "too many": (of(trial({"agent": 1.0}), total=MOST_TRIALS + 9), f"only 1 of {MOST_TRIALS + 9} trials are drawn"),
 }  # fmt: skip
 
 

@@ -91,11 +91,15 @@ def test_the_mode_follows_its_key_or_else_that_of_the_replicas(sets: tuple[str, 
         ),
         (
             (*HOSTS, "verl.rollout_nodes=null"),
-            ("verl.rollout_nodes|missing, although verl.train_nodes is 2: of the 3 hosts", "|null|1"),
+            ("verl.rollout_nodes|must be set together with verl.train_nodes (2): ", "|null|1"),
         ),
         (
             (*HOSTS, "verl.train_nodes=null"),
-            ("verl.train_nodes|missing, although verl.rollout_nodes is 1: of the 3 hosts", "|null|2"),
+            ("verl.train_nodes|must be set together with verl.rollout_nodes (1): ", "|null|2"),
+        ),
+        (
+            (*HOSTS, "verl.rollout_nodes=null", "infrastructure.nnodes=1"),
+            ("(2): ", "|null|infrastructure.nnodes of at least 3, or verl.train_nodes null"),
         ),
         ((*HOSTS, "verl.rollout_gpus=1"), ("verl.rollout_gpus|must be 0 with verl.rollout_nodes", "|1|0")),
         (

@@ -32,7 +32,7 @@ def phase_words(
     if state in ("done", "failed", "stopped", "dead"):
         return state
     if waits:
-        return "a breakpoint waits for a debugger; the events have the command"
+        return "stopped at a breakpoint; liverl-tui events shows how to attach"
     trainer_service = next((s for s in services if s.kind == "trainer"), None)
     trains = trainer_service is not None and trainer_service.state in ("ready", "degraded") and bool(trainer)
     if state == "running" and trains:  # also while a replica is added or the proxy is replaced

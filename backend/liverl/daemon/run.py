@@ -275,10 +275,11 @@ class Run:
         before, self.snapshots.breakpoints = self.snapshots.breakpoints, waiting
         for one in waiting:
             if one not in before:
-                words = f"a breakpoint in {one.process or 'a process'} waits at {one.address}; attach: {one.command}"
+                words = f"{one.process or 'a process'} stopped at a breakpoint ({one.address}); to attach, run on its "
+                words += f"host: {one.command}"
                 self.supervisor.say("breakpoint", words, "warning", "trainer")
         if before and not waiting:
-            self.supervisor.say("breakpoint", "no breakpoint waits any more", service="trainer")
+            self.supervisor.say("breakpoint", "no process waits at a breakpoint any more", service="trainer")
 
     def _tell_trackers(self, trackers: dict[str, str]) -> None:
         for name, where in trackers.items():

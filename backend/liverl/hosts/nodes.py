@@ -275,7 +275,7 @@ class Nodes:
         if self.joined >= self._ray.hosts:
             self._complete, self._held_since = True, None if self._gone is not None else self._held_since
             if self._gone is not None:
-                self._supervisor.say("nodes", f"all {self._ray.hosts} hosts are there again")
+                self._supervisor.say("nodes", f"all {self._ray.hosts} hosts have joined again")
                 self._gone = None
         if self.cause is not None or self._supervisor.stopping:
             return
@@ -287,8 +287,9 @@ class Nodes:
             if self._starts_again:
                 self._gone, self._complete, self._since = cause, False, now
                 words = (
-                    f"{text}; the trainer starts again from its checkpoint once a host has taken its place: waiting "
-                    f"for at most {self._ray.node_deadline:g} s (ray.node_deadline); run there: {self._line}"
+                    f"{text}; waiting up to {self._ray.node_deadline:g} s (ray.node_deadline) for this or another "
+                    "host to join, then the trainer restarts from its checkpoint; run on that host: "
+                    f"{self._line}"
                 )
                 self._supervisor.say("nodes", words, "warning", self._ray.service)
             else:

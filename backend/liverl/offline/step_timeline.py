@@ -282,21 +282,21 @@ def _unknown(
     begin: float | None,
 ) -> Iterator[str]:
     if not over:
-        yield "the step has not ended: its trainer tells what its parts took at its end"
+        yield "the step is still running: the trainer reports the times of its parts when it ends"
     elif not found:
-        yield "the trainer did not tell what the parts of this step took (timing_s/*)"
+        yield "the trainer did not report the times of this step's parts (timing_s/*)"
     if not total:
         yield "no trial of this step is recorded"
     elif not any(lane.spans for lane in lanes):
-        yield "the records of its trials have no times"
+        yield "the trials of this step have no recorded times"
     elif total > len(trials):
-        yield f"drawn are {len(trials)} of its {quantity(total, 'trial')}"
+        yield f"only {len(trials)} of {quantity(total, 'trial')} are drawn"
     if any(lane.spans for lane in lanes) and not replicas:
-        yield "which replica answered is not recorded"
+        yield "the records do not say which replica answered"
     if not gpus:
-        yield "no use of GPUs was recorded in this step"
+        yield "no GPU use was recorded during this step"
     if begin is None:
-        yield "when the step began and ended is not known"
+        yield "the start and end of this step are unknown"
 
 
 def _gpu_samples(

@@ -47,7 +47,10 @@ def check(python: Path, config: RunConfig) -> Check:
     try:
         known = composed(python, _files(config), config.verl.source) | {"model_engine"}
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Check(NAME, "skipped", f"not checked: {error}")
+        why = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            why = f"{error.filename}: {error.strerror}"
+        return Check(NAME, "skipped", f"not checked: {why}")
     given = {word.partition("=")[0] for word in overrides(config)}
     if any(bare_key(key) in _CHOICES for key in config.trainer.overrides):
         return Check(NAME, "skipped", "not checked: another configuration of verl is chosen")

@@ -99,10 +99,16 @@ def source(config: RunConfig) -> Iterator[Check]:
         yield Check("verl.source", "ok", f"verl is imported from {folder}")
         return
     words, near = nearby(folder) if not os.path.isdir(folder) else ("", None)
-    text = f"{folder} has no package verl (verl/__init__.py): it must be the folder of a checkout of verl"
-    yield Check(
-        "verl.source", "fail", text, fix=words, patch={"verl.source": near} if near else {}, guess=bool(near)
+    if not os.path.exists(folder):
+        text = f"{folder} does not exist"
+    else:
+        text = f"{folder} is not a checkout of verl: it has no verl/__init__.py"
+    fix = (
+        words
+        or 'set verl.source to the folder that contains verl/__init__.py, or to "" for the installed verl'
     )
+    patch = {"verl.source": near} if near else {}
+    yield Check("verl.source", "fail", text, fix=fix, patch=patch, guess=bool(near))
 
 
 def imports(python: Path, config: RunConfig) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,9 +219,14 @@ def every_run(run_root: Path | None = None) -> list[RunInfo]:
 
 def elsewhere_message(info: RunInfo, command: str = "attach") -> str:
     """Return the message for a run on another host, with the ssh command to run."""
-    return (
-        f"run {info.run} is running on {info.host}: ssh {info.host} liverl-tui {command} --run {info.run_dir}"
-    )
+    line = ssh_line(info.host or "", f"liverl-tui {command} --run {shlex.quote(str(info.run_dir))}")
+    return f"run {info.run} is running on {info.host}; run: {line}"
+
+
+def ssh_line(host: str, command: str) -> str:
+    """The command line that runs ``command``, itself quoted for a shell, on another host: with a terminal there, which
+    the interface and the questions of a command need."""
+    return f"ssh -t {shlex.quote(host)} {shlex.quote(command)}"
 
 
 def find_run(run: Path | None, run_root: Path | None) -> RunDir:
@@ -251,7 +257,9 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
     message = "no live run on this host"
     if all_runs:
         message += "; newest finished runs (choose one with --run):" + "".join(_line(i) for i in all_runs[:5])
-        message += f"\nTo show the newest one: liverl-tui attach --run {all_runs[0].run_dir}"
+        message += (
+            f"\nTo show the newest one: liverl-tui attach --run {shlex.quote(str(all_runs[0].run_dir))}"
+        )
     else:
         where = run_root if run_root is not None else default_run_root()
         message += f", and none under {where}; start one with: liverl-tui up"

@@ -192,7 +192,7 @@ class StepPane(ScrollPane):
 
     def _unknown(self, one: StepTimeline) -> Iterator[Row]:
         for words in one.unknown:
-            yield Row((f" not shown: {words}", "dim"))
+            yield Row((f" {words}", "dim"))
 
 
 def note_rows(notes: Iterable[str], width: int, height: int) -> list[Row]:

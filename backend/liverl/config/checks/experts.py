@@ -22,9 +22,11 @@ def _engine(c: RunConfig) -> Iterator[Finding]:
     if not when.our_ray(c) or c.training.engine == "fsdp":
         return
     if c.verl.device == "cpu":
-        yield Finding(_ENGINE, "without GPUs only FSDP trains", c.training.engine, "fsdp")
+        yield Finding(_ENGINE, "verl.device cpu supports only the engine fsdp", c.training.engine, "fsdp")
     elif c.algorithm.adv_estimator == "gae":
-        words = "the critic of algorithm.adv_estimator gae is planned for FSDP only"
+        words = (
+            "algorithm.adv_estimator gae needs a critic, which is supported with training.engine fsdp only"
+        )
         yield Finding(_ENGINE, words, c.training.engine, "fsdp, or another estimator, such as grpo")
 
 
@@ -41,15 +43,14 @@ def _replay(c: RunConfig) -> Iterator[Finding]:
         words = "verl's FSDP engine cannot replay routes"
         yield Finding(_REPLAY, words, mode, "disabled, or training.engine veomni or megatron")
     elif mode == "R2" and _bypasses(c):
-        words = (
-            "R2 records routes while old log-probabilities are computed anew, and bypass_mode leaves that out"
-            + (" (as verl.trainer_mode fully_async does)" if override(c, BYPASS) is None else "")
+        words = "R2 needs the pass that recomputes old log-probabilities, and bypass_mode skips it" + (
+            " (verl.trainer_mode fully_async turns it on)" if override(c, BYPASS) is None else ""
         )
         hint = f"or set {BYPASS}: false in trainer.overrides"
         yield Finding(_REPLAY, words, mode, "R3 or disabled", hint)
     elif _padded(c):
-        words = f"replayed routes have no padding, and the trainer computes with it ({REMOVE_PADDING} is off"
-        words += ")" if overridden(c) else ", as the environment verl has no flash-attn)"
+        words = f"routing replay works only without padding, but {REMOVE_PADDING} is off"
+        words += "" if overridden(c) else ", because environment verl has no flash-attn"
         hint = "use an environment with flash-attn: environments.verl.venv_path"
         yield Finding(_REPLAY, words, mode, "disabled", hint)
 

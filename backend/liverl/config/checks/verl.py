@@ -126,10 +126,12 @@ def _nodes(c: RunConfig) -> Iterator[Finding]:
             ("train_nodes", "rollout_nodes") if train is None else ("rollout_nodes", "train_nodes")
         )
         number = train if rollout is None else rollout
-        words = f"missing, although verl.{given} is {number}: of the {quantity(all_nodes, 'host')} "
-        words += "(infrastructure.nnodes) some only train, and all others only generate"
+        words = f"must be set together with verl.{given} ({number}): train_nodes + rollout_nodes must equal "
+        words += f"infrastructure.nnodes ({all_nodes})"
         left = all_nodes - (number or 0)
-        allowed = str(left) if left > 0 else "0" if rollout is None and not left else ""
+        allowed = f"infrastructure.nnodes of at least {(number or 0) + 1}, or verl.{given} null"
+        if left > 0 or (rollout is None and not left):
+            allowed = str(left)
         yield Finding(f"verl.{absent}", words, "null", allowed)
     elif train + rollout != all_nodes:
         words = (

@@ -52,13 +52,14 @@ def _more_rollouts(values: Mapping[str, float]) -> str:
     """What gives the trainer samples sooner."""
     now, most = values.get(_CONCURRENT), values.get(_MOST)
     gpus = "give the rollouts more GPUs (verl.rollout_gpus, verl.rollout_nodes)"
-    trials = "raise harbor_runtime.num_workers if trials wait for a place"
+    trials = "if trials wait in the queue, raise harbor_runtime.num_workers"
     if now is None:
         return (
             f"raise {_KEYS}.concurrent_samples_per_replica, for example to twice as many; {trials}; or {gpus}"
         )
     if most is not None and now >= most:
-        return f"{now:g} prompts at a time are all that the staleness allows; {_staler(values) or gpus}; {trials}"
+        allowed = f"{_KEYS}.staleness_threshold allows no more than {now:g} prompts at a time"
+        return f"{allowed}: {_staler(values) or gpus}; {trials}"
     target = 2 * now if most is None else min(2 * now, most)
     return (
         f"raise {_KEYS}.concurrent_samples_per_replica so that {target:g} prompts run at a time on all replicas "
@@ -72,7 +73,7 @@ def _more_training(values: Mapping[str, float]) -> str:
     staler = _staler(values)
     if staler is None:
         return f"{gpus}: {_KEYS}.staleness_threshold is {values[_STALENESS]:g} already"
-    return f"{staler}, and watch rollout_corr/kl (above 0.01 it does harm); or {gpus}"
+    return f"{staler}, and watch rollout_corr/kl (keep it below 0.01); or {gpus}"
 
 
 def _staler(values: Mapping[str, float]) -> str | None:

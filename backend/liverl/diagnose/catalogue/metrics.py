@@ -182,7 +182,7 @@ def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"the gradient norm has fallen from {usual:.3g} to {steps[-1].values[_NORM]:.3g}",
         cause=f"the effective sample size of the importance weights is {steps[-1].values[_ESS]:.2g}: a few samples "
         "carry all of the weight, as happens with weights per sequence on long responses",
-        fix="weigh tokens instead of sequences, or nothing: training.rollout_is, token or null",
+        fix="set training.rollout_is to token, or to null for no importance weights",
         evidence=(*evidence(steps, _NORM), *evidence(steps, _ESS)),
     )
 

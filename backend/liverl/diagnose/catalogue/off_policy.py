@@ -116,16 +116,16 @@ def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{key} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy)"
         f"{_level(steps[-1])}: the importance weights differ so much that a few samples dominate the gradient, as "
         "happens with weights per sequence on long responses, or with rollouts of old policies",
-        fix=f"set training.rollout_is to {_OTHER.get(level_of(steps[-1]), 'token, or null, instead of sequence')}; in "
-        "asynchronous training lower verl.fully_async.staleness_threshold, for example to 0.1",
+        fix=f"set training.rollout_is to {_OTHER.get(level_of(steps[-1]), 'token or null')}; in asynchronous training "
+        "lower verl.fully_async.staleness_threshold (default 0.1; 0 = strictly on-policy)",
         evidence=evidence(steps, key),
     )
 
 
 # What to set in place of a level of the weights.
 _OTHER = {
-    "token": "null: its weights are per token already",
-    "sequence": "token, or null: it is sequence now",
+    "token": "null (weights are per token now)",
+    "sequence": "token or null (weights are per sequence now)",
 }
 
 
