@@ -366,8 +366,9 @@ async def test_an_orphan_out_of_reach_holds_nobody_up(tmp_path: Path) -> None:
     status, log = await ran(tmp_path, forking(orphan, "print('done')"), 60.0)
     (pid,) = await pids_in(tmp_path / "work", 1)
     assert (status, log, running(pid)) == (0, b"done\n", True)
-    await asyncio.sleep(0)  # a transport closes its file in the next turn of the loop
-    assert left_open() == before
+    # A transport closes its file in the next turn of the loop; what an earlier test left may end meanwhile.
+    await asyncio.sleep(0)
+    assert all(now <= then for now, then in zip(left_open(), before, strict=True)), (before, left_open())
 
 
 async def test_only_what_has_the_tag_ends(tmp_path: Path) -> None:
