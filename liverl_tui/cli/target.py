@@ -93,7 +93,10 @@ def load_target(options: UpOptions) -> Target:
     _check_name("run.name", run_dir.name)
     check_muted(loaded)
     check_interface(loaded)
-    like = model.differences(loaded) if model is not None else ()
+    like: tuple[str, ...] = ()
+    if model is not None:
+        like = model.differences(loaded)
+        loaded = replace(loaded, file="")  # the earlier run's own file is not one of the user's, to change with `fix`
     return settled(Target(replace(loaded, config=config), run_dir, small, like))
 
 

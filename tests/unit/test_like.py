@@ -8,8 +8,11 @@ import pytest
 from kit.ended_runs import a_run
 
 from liverl.config.dump import dump_yaml
+from liverl.daemon.launch import create_run
+from liverl.daemon.user_file import user_file
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunLookupError
+from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.target import load_target
 from liverl_tui.cli.up import up
@@ -47,6 +50,12 @@ def test_the_new_run_has_the_configuration_of_the_earlier_one_and_a_name_of_its_
     assert target.loaded.config.training.total_steps == 9
     assert target.run_dir.parent == root / "exp" and target.run_dir.name not in ("earlier", "")
     assert load_target(options(root, name="second")).run_dir == root / "exp" / "second"
+
+
+def test_the_earlier_run_s_configuration_is_no_file_of_the_new_run_for_fix_to_change(root: Path) -> None:
+    target = load_target(options(root, name="second"))
+    create_run(target.loaded, target.plan(), target.run_dir)
+    assert user_file(RunDir(target.run_dir)) is None
 
 
 def test_what_differs_is_said_and_names_and_places_are_no_difference(root: Path) -> None:
