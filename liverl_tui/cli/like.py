@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 
+# Settings that forget what only names the earlier run. Its root is kept.
+NAMES = ("run.name=", "experiment.exp_name=")
+
+
 @dataclass(frozen=True)
 class Like:
     """The run that another one is to be like."""
@@ -49,13 +53,12 @@ class Like:
         return self.run.config
 
     @property
-    def sets(self) -> list[str]:
-        """Settings that forget what only names the earlier run, and secrets that somebody has written into the file.
-        Its root is kept."""
+    def without(self) -> tuple[str, ...]:
+        """The keys that are not taken from the file: secrets that somebody has written into it. Those of this shell
+        count, as for every new run."""
         from liverl.config.env_vars import SECRET_KEYS
 
-        written = (key for key in SECRET_KEYS if getattr(self.loaded.secrets, key.rpartition(".")[2]))
-        return ["run.name=", "experiment.exp_name=", *(f"{key}=" for key in written)]
+        return tuple(key for key in SECRET_KEYS if getattr(self.loaded.secrets, key.rpartition(".")[2]))
 
     def differences(self, loaded: LoadedConfig) -> tuple[str, ...]:
         """In which keys the new run differs, in lines; the name and place of a run are no difference. Values of secrets

@@ -84,9 +84,18 @@ def test_secrets_are_neither_copied_nor_shown(root: Path) -> None:
     assert "sk-" not in "\n".join((*given.like, *target.like))
 
 
-def test_the_key_of_this_shell_is_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize("written", ["", "theirs-0123456789"])
+def test_the_key_of_this_shell_is_used(
+    root: Path, monkeypatch: pytest.MonkeyPatch, written: str, smoke: bool
+) -> None:
+    file = root / "exp" / "earlier" / "config.yaml"
+    lines = file.read_text().replace('wandb_api_key: ""', f'wandb_api_key: "{written}"')
+    file.write_text(lines)
+    assert f'wandb_api_key: "{written}"' in lines
     monkeypatch.setenv("WANDB_API_KEY", "mine-1234567890")
-    assert load_target(options(root, name="second")).loaded.secrets.wandb_api_key == "mine-1234567890"
+    loaded = load_target(options(root, name="second", smoke=smoke)).loaded
+    assert loaded.secrets.wandb_api_key == "mine-1234567890"
 
 
 @pytest.mark.parametrize(
