@@ -82,7 +82,7 @@ def load_target(options: UpOptions) -> Target:
         model = Like.of(options.like, options.run_root)
         require_trusted(model.run, options.trust, options)
         options = with_values(options, config=model.file)
-        without, sets = model.without, [*NAMES, *sets]
+        without, sets = model.without(sets, os.environ), [*NAMES, *sets]
     loaded = load_config(options.config, profile=options.profile, sets=sets, without=without)
     now = time.time()
     small: tuple[str, ...] = ()
