@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,10 @@ from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
+
+
+# Settings that forget what only names the earlier run. Its root is kept.
+NAMES = ("run.name=", "experiment.exp_name=")
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,20 @@ class Like:
         """The saved configuration."""
         return self.run.config
 
-    @property
-    def sets(self) -> list[str]:
-        """Settings that forget what only names the earlier run, and secrets that somebody has written into the file.
-        Its root is kept."""
+    def without(self, sets: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+        """The keys that are not taken from the file: secrets that somebody has written into it, because those of this
+        shell count as for every new run, and one of the two keys for the trainer's mode where ``sets`` or ``env`` give
+        the other.
+
+        ``sets``: those of the user; ``env``: the environment of this process.
+        """
+        from liverl.config.checks.managed import other_modes
         from liverl.config.env_vars import SECRET_KEYS
+        from liverl.config.layers import from_environment, from_sets
 
         written = (key for key in SECRET_KEYS if getattr(self.loaded.secrets, key.rpartition(".")[2]))
-        return ["run.name=", "experiment.exp_name=", *(f"{key}=" for key in written)]
+        theirs, ours, _ = from_environment(env)
+        return (*written, *other_modes(theirs.settings | ours.settings | from_sets(sets).settings))
 
     def differences(self, loaded: LoadedConfig) -> tuple[str, ...]:
         """In which keys the new run differs, in lines; the name and place of a run are no difference. Values of secrets

@@ -73,27 +73,34 @@ def load_target(options: UpOptions) -> Target:
     if options.run_root is not None:
         sets.append(f"run.run_root={os.path.abspath(options.run_root)}")
     model = None
+    without: tuple[str, ...] = ()
     if options.like is not None:
         from dataclasses import replace as with_values
 
-        from liverl_tui.cli.like import Like
+        from liverl_tui.cli.like import NAMES, Like
 
         model = Like.of(options.like, options.run_root)
         require_trusted(model.run, options.trust, options)
         options = with_values(options, config=model.file)
-        sets = [*model.sets, *sets]
-    loaded, now = load_config(options.config, profile=options.profile, sets=sets), time.time()
+        without, sets = model.without(sets, os.environ), [*NAMES, *sets]
+    loaded = load_config(options.config, profile=options.profile, sets=sets, without=without)
+    now = time.time()
     small: tuple[str, ...] = ()
     if options.smoke:
-        more, small = _smoke(options, loaded.config, sets, now)
-        loaded = load_config(options.config, profile=options.profile, sets=[*sets, *more])
+        more, small = _smoke(options, loaded.config, sets, without, now)
+        loaded = load_config(options.config, profile=options.profile, sets=[*sets, *more], without=without)
     config = resolved(loaded.config, env=os.environ, cwd=Path.cwd(), now=now, file=options.config)
     run_dir = run_directory(config)
     _check_name("experiment.project_name", run_dir.parent.name)
     _check_name("run.name", run_dir.name)
     check_muted(loaded)
     check_interface(loaded)
-    like = model.differences(loaded) if model is not None else ()
+    like: tuple[str, ...] = ()
+    if model is not None:
+        like = model.differences(loaded)
+        loaded = replace(
+            loaded, file=""
+        )  # the earlier run's own file is not one of the user's, to change with `fix`
     return settled(Target(replace(loaded, config=config), run_dir, small, like))
 
 
@@ -115,9 +122,10 @@ def settled(target: Target) -> Target:
 
 
 def _smoke(
-    options: UpOptions, config: RunConfig, sets: Sequence[str], now: float
+    options: UpOptions, config: RunConfig, sets: Sequence[str], without: Sequence[str], now: float
 ) -> tuple[list[str], tuple[str, ...]]:
     """What makes a run a smoke run of the same configuration: settings, with a name of its own, and what they change.
+    ``without``: of ``load_config``.
 
     Raises:
         CliError: it cannot be made small.
@@ -130,7 +138,13 @@ def _smoke(
 
     def fits(more: dict[str, str]) -> bool:
         try:
-            load_config(options.config, profile=options.profile, sets=given(more), read_secrets=False)
+            load_config(
+                options.config,
+                profile=options.profile,
+                sets=given(more),
+                read_secrets=False,
+                without=without,
+            )
         except ConfigError:
             return False
         return True

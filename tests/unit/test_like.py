@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 from kit.ended_runs import a_run
 
+from liverl.config import ConfigError, load_config
 from liverl.config.dump import dump_yaml
+from liverl.daemon.launch import create_run
+from liverl.daemon.user_file import user_file
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunLookupError
+from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.target import load_target
 from liverl_tui.cli.up import up
@@ -55,6 +59,12 @@ def test_the_new_run_has_the_configuration_of_the_earlier_one_and_a_name_of_its_
     assert load_target(options(root, name="second")).run_dir == root / "exp" / "second"
 
 
+def test_the_earlier_run_s_configuration_is_no_file_of_the_new_run_for_fix_to_change(root: Path) -> None:
+    target = load_target(options(root, name="second"))
+    create_run(target.loaded, target.plan(), target.run_dir)
+    assert user_file(RunDir(target.run_dir)) is None
+
+
 def test_what_differs_is_said_and_names_and_places_are_no_difference(root: Path) -> None:
     said = load_target(options(root, "algorithm.learning_rate=1e-5", name="second")).like
     assert said == (
@@ -64,6 +74,44 @@ def test_what_differs_is_said_and_names_and_places_are_no_difference(root: Path)
     assert load_target(options(root, name="third")).like == (
         "like run exp/earlier, with the same configuration (keys and passwords are never copied)",
     )
+
+
+@pytest.mark.parametrize(
+    ("earlier", "env", "sets", "modes"),
+    [
+        ((), {}, ("verl.trainer_mode=separate_async", "verl.rollout_gpus=4"), ("separate_async", "standalone")),
+        ((), {"LIVERL_VERL__TRAINER_MODE": "separate_async"}, ("verl.rollout_gpus=4",),
+         ("separate_async", "standalone")),
+        (("verl.trainer_mode=separate_async", "verl.rollout_gpus=4"), {},
+         ("verl.rollout_mode=hybrid", "verl.rollout_gpus=0"), (None, "hybrid")),
+        (("verl.trainer_mode=separate_async", "verl.rollout_gpus=4"), {}, ("verl.trainer_mode=null",),
+         (None, "standalone")),
+        (("verl.trainer_mode=separate_async", "verl.rollout_gpus=4"), {}, (), ("separate_async", "standalone")),
+    ],
+)  # fmt: skip
+def test_a_trainer_s_mode_that_is_given_stands_above_either_key_of_the_earlier_run(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: tuple[str, ...],
+    env: dict[str, str],
+    sets: tuple[str, ...],
+    modes: tuple[str | None, str],
+) -> None:
+    a_run(root, "modes")
+    own = [f"run.run_root={root}", "data.train_index=/i.jsonl", *earlier]
+    config = load_config(profile="liverl-gen1", sets=own, env={}).config
+    (root / "exp" / "modes" / "config.yaml").write_text(dump_yaml(config))
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    given = UpOptions(like=root / "exp" / "modes", run_root=root, sets=sets, name="second")
+    found = load_target(given).loaded.config.verl
+    assert (found.trainer_mode, found.rollout_mode) == modes
+
+
+def test_two_modes_that_are_given_and_differ_are_still_refused(root: Path) -> None:
+    modes = ("verl.trainer_mode=sync", "verl.rollout_mode=standalone")
+    with pytest.raises(ConfigError, match=r"rollout_mode standalone \(--set\) means separate_async"):
+        load_target(options(root, *modes, name="second"))
 
 
 def test_secrets_are_neither_copied_nor_shown(root: Path) -> None:
@@ -81,9 +129,18 @@ def test_secrets_are_neither_copied_nor_shown(root: Path) -> None:
     assert "sk-" not in "\n".join((*given.like, *target.like))
 
 
-def test_the_key_of_this_shell_is_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize("written", ["", "theirs-0123456789"])
+def test_the_key_of_this_shell_is_used(
+    root: Path, monkeypatch: pytest.MonkeyPatch, written: str, smoke: bool
+) -> None:
+    file = root / "exp" / "earlier" / "config.yaml"
+    lines = file.read_text().replace('wandb_api_key: ""', f'wandb_api_key: "{written}"')
+    file.write_text(lines)
+    assert f'wandb_api_key: "{written}"' in lines
     monkeypatch.setenv("WANDB_API_KEY", "mine-1234567890")
-    assert load_target(options(root, name="second")).loaded.secrets.wandb_api_key == "mine-1234567890"
+    loaded = load_target(options(root, name="second", smoke=smoke)).loaded
+    assert loaded.secrets.wandb_api_key == "mine-1234567890"
 
 
 @pytest.mark.parametrize(

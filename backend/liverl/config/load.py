@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,14 @@ def load_config(
     sets: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     read_secrets: bool = True,
+    without: Collection[str] = (),
 ) -> LoadedConfig:
     """The configuration from all layers: defaults < profile < ``path`` < LiveRL's variables < ``LIVERL_SECTION__KEY`` <
     ``sets``; a later layer overrides an earlier one.
 
     Reads these files and ``env`` only (None = the environment of this process). With ``read_secrets`` False, files
-    named by ``file:`` are not read: a saved run may be opened on another machine.
+    named by ``file:`` are not read: a saved run may be opened on another machine. ``without``: dotted keys that count
+    as not given in ``path``.
 
     Raises:
         ConfigError: the configuration has problems; the error lists all of them.
@@ -59,6 +61,8 @@ def load_config(
     problems: list[Problem] = []
     default = _default_layer()
     file = from_text(_read(path, problems), str(path), "file") if path is not None else Layer("file")
+    for key in without:
+        file.settings.pop(tuple(key.split(".")), None)
     name = profile or (profiles.LIVERL_PROFILE if file.wrapped else "embedded")
     try:
         middle = from_text(profiles.profile_text(name), f"profile {name}", "profile")

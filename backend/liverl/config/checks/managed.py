@@ -4,7 +4,7 @@ wrong value."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -112,6 +112,15 @@ def _two_modes(config: RunConfig, settings: dict[Path, Setting]) -> Iterator[Pro
         words = f"verl.rollout_mode {config.verl.rollout_mode} ({older.where.exact}) means {means}"
         hint = "remove verl.rollout_mode: verl.trainer_mode already decides it"
         yield Problem(newer.where, _MODES[0], words, mode, f"{means}, or null", hint)
+
+
+def other_modes(given: Mapping[Path, Setting]) -> tuple[str, ...]:
+    """The key for the trainer's mode that ``given`` does not have, where it gives the other one, which says all of it;
+    none where it gives both or neither."""
+    keys = [
+        key for key in _MODES if (s := given.get(tuple(key.split(".")))) is not None and s.value is not None
+    ]
+    return tuple(key for key in _MODES if key not in keys) if keys else ()
 
 
 def with_rollout_mode(config: RunConfig, settings: dict[Path, Setting]) -> RunConfig:
