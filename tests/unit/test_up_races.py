@@ -213,7 +213,7 @@ def test_who_loses_the_race_for_a_name_shows_the_run(
         raise RunExists("exists already", ExitCode.USAGE)
 
     loaded = SimpleNamespace(warnings=(), config=SimpleNamespace(ui=SimpleNamespace(keys={})))
-    target = SimpleNamespace(run_dir=run_dir, loaded=loaded, plan=lambda: None)
+    target = SimpleNamespace(run_dir=run_dir, loaded=loaded, plan=lambda: None, like=())
     monkeypatch.setattr("liverl_tui.cli.target.load_target", lambda _: target)
     monkeypatch.setattr(up, "_preflight", other)
     monkeypatch.setattr(up, "_confirm", lambda *_: None)
