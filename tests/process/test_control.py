@@ -385,7 +385,7 @@ def test_on_another_host(start):
     process.wait()
     record = read_backend(run_dir)
     write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17"})
-    with pytest.raises(BackendElsewhere, match="ssh n17 liverl-tui attach") as away:
+    with pytest.raises(BackendElsewhere, match="ssh -t n17 'liverl-tui attach") as away:
         liverl.snapshot(run_dir)
     assert away.value.host == "n17"
     old = time.time() - 200

@@ -294,12 +294,12 @@ STATIC = "fully_async/static/"
         (
             "trainer",
             {"max_concurrent_samples": 256, "max_required_samples": 256, "staleness_threshold": 0.0},
-            "all that the staleness allows; raise verl.fully_async.staleness_threshold from 0 to 0.1",
+            "allows no more than 256 prompts at a time: raise verl.fully_async.staleness_threshold from 0 to 0.1",
         ),
         (
             "trainer",
             {"max_concurrent_samples": 256, "max_required_samples": 256, "staleness_threshold": 1.0},
-            "all that the staleness allows; give the rollouts more GPUs",
+            "allows no more than 256 prompts at a time: give the rollouts more GPUs",
         ),
         (
             "trainer",
