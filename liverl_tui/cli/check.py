@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,8 +101,9 @@ def check_command(
                 ExitCode.USAGE,
             )
         target, checks = _of_run(find_run(run, values["run_root"]), host, trust)
+        first = None
     else:
-        target, checks = _checked_or_mended(values, host, fix=fix, yes=yes, quiet=as_json)
+        target, checks, first = _checked_or_mended(values, host, fix=fix, yes=yes, quiet=as_json)
     if build and not any(check.status == "fail" for check in checks):
         build_environments(target.plan())
         checks = checks_of(target.plan(), target.loaded.config, host)
@@ -120,6 +121,9 @@ def check_command(
         for line in _outcomes(repair, before, checks, wrote):
             echo(line)
     if as_json:
+        if first is not None:
+            later = repair.patch if repair is not None and wrote else {}
+            repair, wrote = replace(first, patch=first.patch | later), True
         echo_json(_document(target, checks, repair, wrote))
     return ExitCode.PREFLIGHT if any(check.status == "fail" for check in checks) else ExitCode.OK
 
@@ -136,9 +140,9 @@ def _checked(values: dict[str, Any], host: Host) -> tuple[Target, list[Check]]:
 
 def _checked_or_mended(
     values: dict[str, Any], host: Host, *, fix: bool, yes: bool, quiet: bool
-) -> tuple[Target, list[Check]]:
+) -> tuple[Target, list[Check], _Repair | None]:
     """As ``_checked``. With --fix, a configuration that does not load is corrected first, if numbers that were tried
-    correct it.
+    correct it: what was written then comes last.
 
     Raises:
         ConfigError: it does not load.
@@ -146,7 +150,7 @@ def _checked_or_mended(
     from liverl.config import ConfigError
 
     try:
-        return _checked(values, host)
+        return *_checked(values, host), None
     except ConfigError as error:
         repair = _repair_of_config(error, values) if fix else None
         if repair is None:
@@ -157,7 +161,7 @@ def _checked_or_mended(
             if quiet:
                 raise
             raise CliError("the configuration is not valid; nothing was checked", ExitCode.USAGE) from None
-        return _checked(values, host)
+        return *_checked(values, host), repair
 
 
 def _repair_of_config(error: ConfigError, values: dict[str, Any]) -> _Repair:

@@ -382,6 +382,25 @@ def test_a_configuration_that_does_not_load_is_fixed_by_numbers_that_were_tried(
         assert ended == code and told in out and file.read_text() == f"training:\n{lines}"
 
 
+MINI, TP = {"training.train_prompt_mini_batch_size": "1"}, {"vllm.gen_tp": "1"}
+
+
+@pytest.mark.parametrize("later", ["nothing", "written", "refused"])
+def test_scripts_are_told_all_that_was_written_also_before_anything_was_checked(
+    wrong: Path, capsys: pytest.CaptureFixture[str], later: str
+) -> None:
+    wrong.write_text(wrong.read_text() + "training:\n  train_batch_size: 3\n")
+    if later == "nothing":
+        wrong.write_text(wrong.read_text().replace("gen_tp: 2", "gen_tp: 1"))
+    words = ("--set", "vllm.gen_tp=2") if later == "refused" else ()
+    _, out = fixed(capsys, "--json", "--yes", "--config", str(wrong), *words)
+    told = json.loads(out)
+    assert told["patch"] == (MINI | TP if later == "written" else MINI)
+    assert (told["applied"], told["file"]) == (True, str(wrong))
+    for key, value in told["patch"].items():
+        assert f"{key.rpartition('.')[2]}: {value}\n" in wrong.read_text()
+
+
 def test_a_check_is_made_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

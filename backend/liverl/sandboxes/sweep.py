@@ -4,6 +4,7 @@ deadline."""
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from liverl.agents.harbor.owned import TEMP, start_tick
 from liverl.model import Sandbox, SandboxesEnd
+from liverl.rundir.index import ssh_line
 from liverl.sandboxes.docker import Docker, DockerError, Kind, Thing
 from liverl.sandboxes.ledgers import Begun, lost, read
 from liverl.sandboxes.whose import Place, Trials, owned, place_of, short
@@ -172,7 +174,7 @@ class _Sweep:
         return counts
 
     def _by_hand(self, host: str) -> str:
-        return f"ssh {host} liverl-tui clean --sandboxes {self._run_dir}"
+        return ssh_line(host, f"liverl-tui clean --sandboxes {shlex.quote(str(self._run_dir))}")
 
     def _owned(self, place: Place, open_trials: int) -> list[Thing] | None:
         """The run's things at a daemon; None if it cannot be asked, which matters only while trials are open."""
