@@ -159,11 +159,11 @@ def up(options: UpOptions) -> int:
             ExitCode.USAGE,
         )
     if options.like is not None and (
-        options.resumes or options.config is not None or options.run is not None
+        options.resumes or any(one is not None for one in (options.config, options.profile, options.run))
     ):
         raise CliError(
             "--like starts a new run with the configuration of another one; it cannot be combined with --config, "
-            "--run, --resume or --resume-or-start",
+            "--profile, --run, --resume or --resume-or-start",
             ExitCode.USAGE,
         )
     if options.wait and not options.detach:
