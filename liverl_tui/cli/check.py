@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -337,15 +338,25 @@ def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> 
 def _outcomes(repair: _Repair, before: Sequence[Check], after: Sequence[Check], wrote: bool) -> Iterator[str]:
     """A line for each check that failed or warned: whether it was fixed, and why not. ``wrote``: whether the file was
     changed, and so the checks made again."""
-    left = {(check.name, check.text) for check in after if check.status in ("fail", "warn")}
-    for check in before:
-        if check.status not in ("fail", "warn"):
-            continue
-        if wrote and (check.name, check.text) not in left:
+    found, left = ([check for check in some if check.status in ("fail", "warn")] for some in (before, after))
+    names = Counter(check.name for check in found)
+    for check in found:
+        still = [one for one in left if one.name == check.name and _same(check, one, names[one.name] > 1)]
+        if wrote and not still:
             sets = ", ".join(f"{key}: {repair.patch[key]}" for key in check.patch if key in repair.patch)
             yield f"fixed:     {check.name}" + (f" ({sets})" if sets else "")
         else:
             yield f"not fixed: {check.name}: {_why_not(repair, check, wrote)}"
+
+
+def _same(before: Check, after: Check, several: bool) -> bool:
+    """Whether two findings of one name are the same fault. Their texts do not say it: they may hold numbers that were
+    measured. One that would set other keys is another fault; one that knows no value counts as the same, except where
+    ``several`` of the name were found before."""
+    if before.patch.keys() == after.patch.keys():
+        return True
+    unknown = not before.patch or not after.patch
+    return not several and (unknown or not before.patch.keys().isdisjoint(after.patch))
 
 
 def _why_not(repair: _Repair, check: Check, wrote: bool) -> str:
@@ -360,7 +371,7 @@ def _why_not(repair: _Repair, check: Check, wrote: bool) -> str:
     if other:
         sets = ", ".join(f"{key}: {value}" for key, value in other.items())
         return f"another check sets {sets}; run the same command again"
-    return "the values were written, but the check still fails"
+    return "the values were written, but the check still fails or warns"
 
 
 def _apply(repair: _Repair, *, yes: bool, quiet: bool) -> bool:

@@ -57,7 +57,7 @@ def up_command(**values: Any) -> int:
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
-    With --like RUN, a new run starts with the configuration of an earlier one; --set and --profile change it, and the
+    With --like RUN, a new run starts with the configuration of an earlier one; --set changes it, and the
     differences are printed. Names, keys and passwords are not copied. Example:
     liverl-tui up --like liverl/base --name lr2 --set algorithm.learning_rate=1e-6
 
@@ -160,11 +160,11 @@ def up(options: UpOptions) -> int:
             ExitCode.USAGE,
         )
     if options.like is not None and (
-        options.resumes or options.config is not None or options.run is not None
+        options.resumes or any(one is not None for one in (options.config, options.profile, options.run))
     ):
         raise CliError(
             "--like starts a new run with the configuration of another one; it cannot be combined with --config, "
-            "--run, --resume or --resume-or-start; to change keys give --set; to continue that run: "
+            "--profile, --run, --resume or --resume-or-start; to change keys give --set; to continue that run: "
             "liverl-tui up --resume RUN",
             ExitCode.USAGE,
         )

@@ -147,6 +147,7 @@ def test_the_key_of_this_shell_is_used(
     "more",
     [
         {"config": Path("x.yaml")},
+        {"profile": "vllm-managed"},
         {"resume": ""},
         {"resume_or_start": True, "name": "x"},
         {"run": Path("exp/earlier")},

@@ -305,6 +305,47 @@ def test_with_consent_the_file_is_changed_and_checked_again(
     assert "not fixed: model" not in out
 
 
+def gpu(status: str, text: str, **patch: str) -> Check:
+    return msgspec.convert({"name": "gpu", "status": status, "text": text, "patch": patch}, Check)
+
+
+TP, LENGTH = {"vllm.gen_tp": "1"}, {"vllm.max_model_length": "512"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ([gpu("fail", "needs 9.1 GiB", **TP)], [gpu("fail", "needs 8.7 GiB", **TP)], ["not fixed"]),
+        ([gpu("fail", "needs 9.1 GiB", **TP)], [gpu("warn", "needs 8.7 GiB")], ["not fixed"]),
+        ([gpu("fail", "needs 9.1 GiB", **TP)], [gpu("fail", "needs 8.7 GiB", **TP, **LENGTH)], ["not fixed"]),
+        ([gpu("fail", "needs 9.1 GiB", **TP)], [gpu("fail", "too long", **LENGTH)], ["fixed"]),
+        ([gpu("fail", "m", **TP), gpu("fail", "n"), gpu("warn", "x", **LENGTH)], [gpu("warn", "n", **LENGTH)],
+         ["fixed", "fixed", "not fixed"]),
+        ([gpu("warn", "needs 9.1 GiB", **TP)], [gpu("ok", "needs 8.7 GiB")], ["fixed"]),
+        ([gpu("fail", "a", **TP), gpu("warn", "b 1", **LENGTH)], [gpu("warn", "b 2", **LENGTH)],
+         ["fixed", "not fixed"]),
+        ([gpu("fail", "a", **TP), gpu("warn", "b 1")], [gpu("warn", "b 2")], ["fixed", "not fixed"]),
+        ([gpu("fail", "a 1", **TP), gpu("fail", "b", **LENGTH)], [gpu("fail", "a 2", **TP)],
+         ["not fixed", "fixed"]),
+    ],
+)  # fmt: skip
+def test_a_check_that_fails_with_another_number_is_not_fixed(
+    wrong: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    before: list[Check],
+    after: list[Check],
+    told: list[str],
+) -> None:
+    answers = iter((before, after))
+    monkeypatch.setattr("liverl_tui.cli.check.checks_of", lambda *_: next(answers))
+    _, out = fixed(capsys, "--yes", "--config", str(wrong))
+    assert f"wrote {wrong}" in out
+    assert [
+        n for line in out.splitlines() for n in ("fixed", "not fixed") if line.startswith(f"{n}:")
+    ] == told
+
+
 def test_a_fix_for_scripts(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = fixed(capsys, "--json", "--config", str(wrong))
     told = json.loads(out)
@@ -382,7 +423,7 @@ def test_a_configuration_that_does_not_load_is_fixed_by_numbers_that_were_tried(
         assert ended == code and told in out and file.read_text() == f"training:\n{lines}"
 
 
-MINI, TP = {"training.train_prompt_mini_batch_size": "1"}, {"vllm.gen_tp": "1"}
+MINI = {"training.train_prompt_mini_batch_size": "1"}
 
 
 @pytest.mark.parametrize("later", ["nothing", "written", "refused"])
