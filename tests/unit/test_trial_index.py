@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from msgspec.structs import replace
 from liverl.model import TrialHead
 from liverl.observe.trials.index import MOST_PARTS, Stored, TrialIndex, restored
 from liverl.observe.trials.query import parsed
+from liverl.observe.trials.trial import Trial
 from liverl.offline import trial_index
 from liverl.offline.trial_index import NAME, RunIndex
 from liverl.rundir.layout import RunDir
@@ -25,7 +29,9 @@ from liverl.rundir.layout import RunDir
 TASKS = ("move-1", "copy-2", "ünicode")
 TRIALS = st.builds(
     TrialHead,
-    name=st.text(min_size=1, max_size=8).map(lambda s: s.replace("/", "-").replace("\x1f", "-")),
+    name=st.text(min_size=1, max_size=8).map(
+        lambda s: s.replace("/", "-").replace(".", "-").replace("\x1f", "-")
+    ),
     step=st.none() | st.integers(0, 9),
     task=st.sampled_from(TASKS),
     state=st.sampled_from(["running", "finished", "cut_off"]),
@@ -122,6 +128,24 @@ HEAD = TrialHead(
 def test_parts_of_rewards_are_bounded() -> None:
     index, _ = indexed([replace(HEAD, rewards={f"p{n}": float(n) for n in range(MOST_PARTS + 4)}), HEAD])
     assert len(index.head(0).rewards) == MOST_PARTS and index.head(1).rewards == {}
+
+
+def head_of(name: str) -> TrialHead:
+    return TrialHead(
+        name=name,
+        step=1,
+        task="t",
+        state="finished",
+        turns=1,
+        tool_calls=1,
+        reward=1.0,
+        finish_reason=None,
+        completion_tokens=1,
+        replica=None,
+        started_at=T,
+        updated_at=T,
+        path=f"trials/step_0001/{name}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,3 +253,83 @@ def test_what_verl_has_dumped_and_what_is_flat(tmp_path: Path) -> None:
     assert [(head.path, head.step, head.dumped) for head in heads] == [
         ("rollouts/3.jsonl/u_0", 3, True), ("trials/flat-1", None, False),
     ]  # fmt: skip
+
+
+def test_a_trial_that_was_cut_off_is_read_again(tmp_path: Path) -> None:
+    """Its services lived on, and a backend took them over."""
+    folder = write(tmp_path, 1, "a", reward=None)
+    over = RunIndex(RunDir(tmp_path), live=False, own=True)
+    over.refresh()
+    assert [over.index.head(row).state for row in over.index.rows] == ["cut_off"]
+    put(folder / "result.json", '{"verifier_result": {"rewards": {"reward": 1.0}}}', time.time())
+    again = RunIndex(RunDir(tmp_path), live=False, own=True)
+    again.refresh()
+    assert [(again.index.head(r).state, again.index.head(r).reward) for r in again.index.rows] == [
+        ("finished", 1.0)
+    ]
+
+
+def test_trials_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    for step, name in ((1, "a"), (1, "b"), (2, "c")):
+        write(tmp_path, step, name)
+    RunIndex(RunDir(tmp_path), live=False, own=True).refresh()
+    (one,) = [path for path in (tmp_path / "trials").rglob("a*") if path.is_dir()]
+    shutil.rmtree(one)
+    (step,) = [path for path in (tmp_path / "trials").iterdir() if path.name.endswith("2")]
+    shutil.rmtree(step)
+    again = RunIndex(RunDir(tmp_path), live=False, own=True)
+    assert again.refresh() and names(again) == ["b"]
+    third = RunIndex(RunDir(tmp_path), live=False, own=True)
+    assert not third.refresh() and names(third) == ["b"]
+
+
+def test_a_trial_that_could_not_be_read_once_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 1, "a")
+    with monkeypatch.context() as patched:
+
+        def no_descriptor(*_: object) -> bool:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        patched.setattr(Trial, "check", no_descriptor)
+        first = RunIndex(RunDir(tmp_path), live=False, own=True)
+        first.refresh()
+        assert names(first) == [] and first.unread == 1
+    again = RunIndex(RunDir(tmp_path), live=False, own=True)
+    again.refresh()
+    assert names(again) == ["a"] and again.unread == 0
+
+
+def test_a_name_that_is_no_utf_8_is_kept(tmp_path: Path) -> None:
+    write(tmp_path, 1, os.fsdecode(b"t\xff"))
+    RunIndex(RunDir(tmp_path), live=False, own=True).refresh()
+    again = RunIndex(RunDir(tmp_path), live=False, own=True)
+    assert not again.refresh() and [os.fsencode(name) for name in names(again)] == [b"t\xff"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stored: replace(stored, texts=stored.texts.replace(b"\x1f", b" ")),
+        lambda stored: replace(stored, texts=b"/" + stored.texts[1:]),
+        lambda stored: replace(stored, tables=stored.tables | {"folder": [(b"../../etc",)]}),
+        lambda stored: replace(stored, tables=stored.tables | {"folder": [(b"/etc",)]}),
+        lambda stored: replace(stored, tables=stored.tables | {"state": [()]}),
+        lambda stored: replace(stored, tables=stored.tables | {"state": [(b"done",)]}),
+        lambda stored: replace(stored, tables=stored.tables | {"waits_for": [()]}),
+    ],
+)
+def test_an_index_that_somebody_else_wrote_is_not_believed(change: Callable[[Stored], Stored]) -> None:
+    index = TrialIndex()
+    index.put(head_of("a"))
+    assert restored(index.stored()).path(0) == "trials/step_0001/a"
+    with pytest.raises(ValueError, match="texts"):
+        restored(change(index.stored()))
+
+
+def test_a_number_without_end_is_as_if_it_were_not_known() -> None:
+    index = TrialIndex()
+    for name, tokens in (("a", 10**400), ("b", 5)):
+        index.put(replace(head_of(name), completion_tokens=tokens))
+    assert [index.head(row).completion_tokens for row in index.rows] == [0, 5]

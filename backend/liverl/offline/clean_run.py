@@ -10,6 +10,7 @@ from pathlib import Path
 from liverl.control.paths import user_name
 from liverl.offline.clean_items import Collector, Found, What
 from liverl.offline.services import anything_left
+from liverl.offline.trial_index import NAME as INDEX
 from liverl.rundir.index import describe, run_hash
 from liverl.rundir.layout import RunDir, hostname, read_backend
 
@@ -59,6 +60,8 @@ def collect_run(run_dir: Path, wanted: Set[What], found: Found) -> None:
     if "trials" in wanted:
         for path in collector.children(run.trials, run_dir):
             collector.add("trials", path, run.trials, run_dir, depth=1)
+        index = run_dir / INDEX
+        collector.add("trials", index, index, run_dir)
         for link in run.more_trials().values():
             collector.leave(link, "it is a link or not made by liverl-tui, and what it holds is not removed")
 

@@ -52,6 +52,7 @@ class RunIndex:
         self.path = run.path / NAME if own else _in_cache(run)
         self.index = TrialIndex()
         self.full = False
+        self.unread = 0  # trials and folders that could not be read at the last look
         self._lines = LineReader()
         self._loaded = False
         self._written_at = time.monotonic()
@@ -74,6 +75,8 @@ class RunIndex:
         starts.poll()
         times.poll()
         folders, changed = list(self._folders()), False
+        self.unread = 0
+        changed |= self._forget_gone({_key(root, folder) for root, folder, _ in folders})
         for number, (root, folder, step) in enumerate(folders):
             self.full = len(self.index) >= MOST
             if self.full:
@@ -108,7 +111,7 @@ class RunIndex:
         times: StepTimes,
         tools: ToolsOffered,
     ) -> bool:
-        key, place = f"{root.name}/{folder}".rstrip("/"), root / folder
+        key, place = _key(root, folder), root / folder
         try:
             mtime = os.stat(place).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
@@ -121,7 +124,16 @@ class RunIndex:
         unsettled = self._unsettled.setdefault(key, set())
         heads: list[TrialHead] = []
         ended = age(mtime / 1e9, now) > FRESH
-        for name in _names(place):
+        try:
+            names = _names(place)
+        except PermissionError:
+            self.unread += 1
+            return False
+        gone = {self.index.path(row) for row in self.index.rows_of(key)} if before is not None else set()
+        gone -= {f"{key}/{name}" for name in names}
+        for path in gone:
+            self.index.remove(path)
+        for name in names:
             if not folder and STEP_DIR.fullmatch(name):
                 continue
             path = f"{key}/{name}"
@@ -129,13 +141,18 @@ class RunIndex:
             if row is not None and path not in unsettled and (known or self.index.ended(row)):
                 continue
             trial = Trial(str(root), f"{folder}/{name}" if folder else name, step)
-            head = _head_of(trial, self._lines, now)
+            try:
+                head = _head_of(trial, self._lines, now)
+            except OSError:  # one trial of another user must not hide the others; the scanner names it
+                self.unread += 1
+                ended = False
+                continue
             if head is None or (root.name != TRIALS and age_of(head) < starts.first):
                 continue
             tools.hear(head)
             head = ended_with(in_step(head, starts, times)[0], starts)
             heads.append(tools.judged(head if self.live else cut_off_head(head)))
-            if not trial.closed and self.live:
+            if not trial.closed:
                 ended = False
                 unsettled.add(path)
             else:
@@ -143,7 +160,16 @@ class RunIndex:
         for head in heads:
             self.index.put(head)
         self.index.folders[key] = (mtime, ended)
-        return bool(heads) or before is None
+        return bool(heads or gone) or before is None
+
+    def _forget_gone(self, keys: set[str]) -> bool:
+        """Forget the trials of folders that are gone; return whether there were any."""
+        gone = [key for key in self.index.folders if key not in keys and not key.startswith(f"{DUMPS}/")]
+        for key in gone:
+            for row in self.index.rows_of(key):
+                self.index.remove(self.index.path(row))
+            del self.index.folders[key]
+        return bool(gone)
 
     def _read_dumps(self) -> bool:
         """Read the trials that are known from verl's dumps only."""
@@ -219,17 +245,23 @@ class RunIndex:
 
 
 def _head_of(trial: Trial, lines: LineReader, now: float) -> TrialHead | None:
-    """The head of a trial that was read to its end; None if it was removed, or cannot be read."""
-    try:
-        more = True
-        while more:
-            before = trial.turns + trial.bad
-            if not trial.check(lines, now):
-                return None
-            more = trial.unread and trial.turns + trial.bad > before
-    except OSError:
-        return None  # one trial of another user must not hide the others; the scanner names it
+    """The head of a trial that was read to its end; None if it was removed.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    more = True
+    while more:
+        before = trial.turns + trial.bad
+        if not trial.check(lines, now):
+            return None
+        more = trial.unread and trial.turns + trial.bad > before
     return trial.head()
+
+
+def _key(root: Path, folder: str) -> str:
+    """The key of a folder of trials in ``TrialIndex.folders``."""
+    return f"{root.name}/{folder}".rstrip("/")
 
 
 def _names(path: Path) -> list[str]:

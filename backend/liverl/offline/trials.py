@@ -210,7 +210,8 @@ def listed_of_all(
     """
     from liverl.offline.trial_index import RunIndex
 
-    all_trials = RunIndex(run, live=live, own=True)
+    # In a directory of another user nothing is written, and what stands there is not believed.
+    all_trials = RunIndex(run, live=live, own=os.stat(run.path).st_uid == os.geteuid())
     all_trials.refresh()
     index = all_trials.index
     newest = {head.path: head for head in (state.trials.newest if state is not None else ())}
@@ -220,7 +221,8 @@ def listed_of_all(
         rows = [row for row in rows if is_wanted(index.head(row), rest)]
     heads = (index.head(row) for row in rows[:most])
     trials = tuple(newest.get(head.path, head) for head in heads)
-    return TrialsListed(run.name, str(run.path), live, None, len(index), len(rows), trials, whole=True)
+    whole = not all_trials.full and not all_trials.unread
+    return TrialsListed(run.name, str(run.path), live, None, len(index), len(rows), trials, whole=whole)
 
 
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:

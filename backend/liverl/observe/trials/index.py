@@ -6,11 +6,13 @@ places, what each trial has for itself (its name, prompt, last words) in one tex
 
 from __future__ import annotations
 
+import os
 import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -33,7 +35,7 @@ from liverl.observe.trials.trial import TRUNCATED
 
 UNKNOWN = float("nan")  # in an array of numbers
 MOST_PARTS = 16  # parts of rewards with an array of their own; the other ones of a trial are left out
-VERSION = 1
+VERSION = 2
 _CHUNK = 1 << 20  # bytes of text that are searched at a time
 _SEPARATOR = "\x1f"  # between the own texts of a trial; it is replaced where a text has it
 _SEPARATOR_BYTES = _SEPARATOR.encode()
@@ -72,10 +74,10 @@ class Stored(msgspec.Struct, frozen=True):
     rows: int
     numbers: dict[str, bytes]
     places: dict[str, bytes]
-    tables: dict[str, list[tuple[str, ...]]]
+    tables: dict[str, list[tuple[bytes, ...]]]
     ends: bytes
     texts: bytes
-    folders: dict[str, tuple[int, bool]]
+    folders: list[tuple[bytes, int, bool]]
 
 
 class TrialIndex:
@@ -112,8 +114,15 @@ class TrialIndex:
         return len(self._ends)
 
     def ended(self, row: int) -> bool:
-        """Whether the trial had ended when it was put."""
-        return self._shared("state", row)[0] != "running"
+        """Whether the trial had ended by itself when it was put: one that was cut off may still end, if its services
+        live on and a backend takes them over."""
+        return self._shared("state", row)[0] == "finished"
+
+    def rows_of(self, folder: str) -> list[int]:
+        """The rows of the trials in a folder."""
+        place = self._known["folder"].get((folder,))
+        places = self._places["folder"]
+        return [] if place is None else [row for row in self.rows if places[row] == place]
 
     # -- changing
 
@@ -123,16 +132,17 @@ class TrialIndex:
         key = hash(head.path)
         before = by_path.get(key)
         row = len(self._ends)
-        for name, read in _NUMBERS.items():
-            value = read(head)
-            self._numbers[name].append(UNKNOWN if value is None else float(value))
+        numbers = {name: _float(read(head)) for name, read in _NUMBERS.items()}
+        rewards = {part: _float(reward) for part, reward in head.rewards.items()}
+        for name, value in numbers.items():
+            self._numbers[name].append(value)
         for name, of in _SHARED.items():
             texts = of(head)
             place = self._known[name].setdefault(texts, len(self._tables[name]))
             if place == len(self._tables[name]):
                 self._tables[name].append(texts)
             self._places[name].append(place)
-        for part, reward in head.rewards.items():
+        for part, reward in rewards.items():
             column = self._part(part, row)
             if column is not None:
                 column.append(reward)
@@ -380,11 +390,22 @@ class TrialIndex:
                 n: p.tobytes() if whole else array("I", (p[r] for r in rows)).tobytes()
                 for n, p in self._places.items()
             },
-            self._tables,
+            {
+                name: [tuple(map(os.fsencode, texts)) for texts in table]
+                for name, table in self._tables.items()
+            },
             array("Q", accumulate(sizes)).tobytes(),
             texts,
-            self.folders,
+            [(os.fsencode(folder), *seen) for folder, seen in self.folders.items()],
         )
+
+
+def _float(value: float | None) -> float:
+    """A number as the columns have it; one that is too large for them is as one that is not known."""
+    try:
+        return UNKNOWN if value is None else float(value)
+    except OverflowError:
+        return UNKNOWN
 
 
 def _lower(text: bytes) -> bytes:
@@ -413,13 +434,15 @@ def restored(stored: Stored) -> TrialIndex:
         index._numbers[name] = array("d", data)
     for name, data in stored.places.items():
         index._places[name] = array("I", data)
-    index._tables |= stored.tables
+    index._tables |= {
+        name: [tuple(map(os.fsdecode, texts)) for texts in table] for name, table in stored.tables.items()
+    }
     index._known = {
         name: {texts: n for n, texts in enumerate(table)} for name, table in index._tables.items()
     }
     index._ends = array("Q", stored.ends)
     index._texts = bytearray(stored.texts)
-    index.folders = dict(stored.folders)
+    index.folders = {os.fsdecode(folder): (mtime, ended) for folder, mtime, ended in stored.folders}
     columns: list[Sequence[object]] = [index._ends, *index._numbers.values(), *index._places.values()]
     whole = (
         all(len(column) == stored.rows for column in columns) and index._places.keys() == index._tables.keys()
@@ -430,4 +453,24 @@ def restored(stored: Stored) -> TrialIndex:
     ascending = all(a <= b for a, b in zip(index._ends, index._ends[1:], strict=False))
     if not (whole and inside and ascending and (index._ends[-1] if stored.rows else 0) == len(index._texts)):
         raise ValueError("its columns do not fit each other")
+    _check_texts(index)
     return index
+
+
+def _check_texts(index: TrialIndex) -> None:
+    """Whether the texts are such as ``put`` writes them: the file may stand in a directory that somebody else made, and
+    a trial's path must not lead out of the run.
+
+    Raises:
+        ValueError: they are not.
+    """
+    tables = index._tables
+    single = all(len(texts) == 1 for name in ("folder", "waits_for", "spent_on") for texts in tables[name])
+    states = all(texts and texts[0] in ("running", "finished", "cut_off") for texts in tables["state"])
+    folders = (PurePosixPath(*texts) for texts in tables["folder"])
+    if not (single and states) or any(folder.is_absolute() or ".." in folder.parts for folder in folders):
+        raise ValueError("its texts are not those of trials")
+    for row in range(len(index._ends)):
+        name, *others = index._own(row).split(_SEPARATOR)
+        if len(others) != len(_OWN) - 1 or "/" in name or name in ("", ".", ".."):
+            raise ValueError("its texts are not those of trials")

@@ -1,8 +1,9 @@
 """Filters of trials: ``reward<1 calls=0 step=3..9 task~move finish=timeout kind=command``, and plain words. Pure.
 
 ``FIELDS`` is the table of fields. A term is FIELD OPERATOR VALUE without blanks (``task~"two words"`` with quotes); a
-word without an operator is looked for in all texts of a trial. All terms must hold. What is not known of a trial
-holds for no comparison, but for ``FIELD=none``.
+word without an operator is looked for in all texts of a trial. All terms must hold. A number that is
+not known of a trial holds for no comparison, but for ``FIELD=none``; a text that is not known is unlike every other,
+so that ``!=`` and ``!~`` hold.
 """
 
 from __future__ import annotations
