@@ -22,7 +22,7 @@ from liverl.logs.picking import EVERY_LINE, Matches
 from liverl.logs.query import Query, needle
 from liverl.logs.segment import Segment
 from liverl.logs.text import bare, shown
-from liverl.logs.times import TimeIndex
+from liverl.logs.times import LATEST, TimeIndex
 from liverl.rundir.layout import RunDir
 
 SMALL = 16
@@ -358,6 +358,16 @@ def test_an_index_is_read_on_and_what_we_saw_ourselves_fills_the_gap(tmp_path):
     assert [times.time_at(o) for o in (5, 20, 60, 90)] == [100, 200.5, 300, 500]
     assert [times.first_at(t) for t in (50, 100, 100.5, 300, 400, 501)] == [0, 0, 10, 50, 80, None]
     assert [times.first_at(t, after=True) for t in (100, 300, 500)] == [10, 80, None]
+
+
+@pytest.mark.parametrize("wrong", ["20 inf", "20 nan", "20 1e18", "20 -5", "-20 150"])
+def test_times_that_are_no_dates_are_passed_over(tmp_path: Path, wrong: str) -> None:
+    log = tmp_path / "s.log"
+    log.write_bytes(b"x" * 100)
+    (tmp_path / "s.log.idx").write_text(f"10 100\n{wrong}\n50 200\n")
+    times = TimeIndex(log)
+    assert [times.time_at(offset) for offset in (5, 20, 40)] == [100, 200, 200]
+    assert list(times.times)[:2] == [100, 200] and max(times.times) < LATEST
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=200), st.integers(4, 20), st.booleans())

@@ -74,6 +74,9 @@ def test_what_is_not_known(text: str, holds: bool) -> None:
         ("step<3..9", "step<3..9: expected a number behind <, found '3..9'"),
         ("task~", "task~: expected a text behind ~"),
         ("@slow", "no saved filter @slow: none is saved yet"),
+        ("reward >=0", "a term has no blanks in it: reward>=0"),
+        ("calls <1", "a term has no blanks in it: calls<1"),
+        ("step=9..3", "expected the lower end first: 3..9"),
     ],
 )
 def test_what_is_said_of_a_wrong_filter(text: str, words: str) -> None:
@@ -101,3 +104,7 @@ def test_each_field_reads_each_trial() -> None:
     for field in FIELDS:
         value: Any = field.read(TRIAL)
         assert isinstance(value, tuple | int | float | None) and field.help
+
+
+def test_a_word_that_begins_like_an_operator_is_a_word() -> None:
+    assert parse("<think> =x").words == ("<think>", "=x")

@@ -13,6 +13,7 @@ from liverl.util.regular_file import open_regular
 
 TAIL = 16 << 10  # bytes at the end of an index that are read first: the last minutes
 MOST = 64 << 20  # maximum bytes read of an index, from its end
+LATEST = 1e11  # Unix seconds; later times are no dates
 ENTRIES = 1 << 14  # entries in memory: four hours at one per second; longer indexes are thinned out
 
 
@@ -99,9 +100,11 @@ class TimeIndex:
         for row in rows:
             offset, _, at = row.partition(b" ")
             try:
-                self._add(int(offset), float(at))
+                place, when = int(offset), float(at)
             except ValueError:
                 continue  # incomplete after a crash
+            if place >= 0 and 0.0 <= when < LATEST:  # else no index of ours
+                self._add(place, when)
         if rows:
             self._indexed = len(self.offsets)
 

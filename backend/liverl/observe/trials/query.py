@@ -229,8 +229,13 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Query:
     terms: list[Term] = []
     words: list[str] = []
     problems: list[str] = []
+    before = ""
     for word in _expanded(text, saved or {}, problems):
-        match = _TERM.fullmatch(word)
+        match, field, before = _TERM.fullmatch(word), before, word
+        if match is None and word[0] in "=<>!~" and field.lower() in BY_NAME:
+            problems.append(f"{field} {word}: a term has no blanks in it: {field}{word}")
+            words.pop()
+            continue
         if match is None:
             words += [bare] if (bare := word.replace('"', "")) else []
             continue
@@ -308,6 +313,10 @@ def _number_term(field: NumberField, sign: str, value: str, word: str) -> Number
     bounds = _RANGE.fullmatch(value)
     if bounds is not None and sign in ("=", "!=") and (bounds[1] or bounds[2]):
         low, high = (None if bound is None else float(bound) for bound in bounds.groups())
+        if low is not None and high is not None and low > high:
+            raise BadFilter(
+                f"{word}: no number is in {value}; expected the lower end first: {bounds[2]}..{bounds[1]}"
+            )
         return NumberTerm(field, sign, low=low, high=high, range=True)
     span = _SECONDS.fullmatch(value) if field.seconds else None
     if span is not None:
