@@ -179,9 +179,9 @@ def names(run: RunIndex) -> list[str]:
 
 def test_what_is_new_is_read_and_the_rest_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    head_of = trial_index._head_of
+    head_of = trial_index.whole_head
     monkeypatch.setattr(
-        trial_index, "_head_of", lambda trial, *more: read.append(trial.name) or head_of(trial, *more)
+        trial_index, "whole_head", lambda trial, *more: read.append(trial.name) or head_of(trial, *more)
     )
     for step, name in ((1, "a"), (1, "b"), (2, "c")):
         write(tmp_path, step, name)

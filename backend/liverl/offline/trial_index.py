@@ -20,10 +20,11 @@ from liverl.model import TrialHead
 from liverl.observe.trials.cut_off import age_of, cut_off_head, ended_with, in_step, with_starts
 from liverl.observe.trials.dumps import DUMPS, dump_of, dumped_steps
 from liverl.observe.trials.index import Stored, TrialIndex, restored
-from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.root import STEP_DIR, folders_in
 from liverl.observe.trials.scanner import TRIALS, LineReader
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
+from liverl.observe.trials.steps import whole_head
 from liverl.observe.trials.tools_offered import ToolsOffered
 from liverl.observe.trials.trial import FRESH, Trial
 from liverl.rundir.layout import RunDir
@@ -96,7 +97,7 @@ class RunIndex:
         """(root, folder in it, step) of all folders with trials, the newest step first."""
         found: list[tuple[int, Path, str, int | None]] = []
         for root in self._run.trial_roots():
-            steps = [(int(m[1]), name) for name in _names(root) if (m := STEP_DIR.fullmatch(name))]
+            steps = [(int(m[1]), name) for name in folders_in(root) if (m := STEP_DIR.fullmatch(name))]
             found += [(step, root, name, step) for step, name in steps]
             found.append((-1, root, "", None))
         found.sort(key=lambda one: -one[0])
@@ -125,7 +126,7 @@ class RunIndex:
         heads: list[TrialHead] = []
         ended = age(mtime / 1e9, now) > FRESH
         try:
-            names = _names(place)
+            names = folders_in(place)
         except PermissionError:
             self.unread += 1
             return False
@@ -142,7 +143,7 @@ class RunIndex:
                 continue
             trial = Trial(str(root), f"{folder}/{name}" if folder else name, step)
             try:
-                head = _head_of(trial, self._lines, now)
+                head = whole_head(trial, self._lines, now)
             except OSError:  # one trial of another user must not hide the others; the scanner names it
                 self.unread += 1
                 ended = False
@@ -195,9 +196,9 @@ class RunIndex:
         found: set[int] = set()
         for root in self._run.trial_roots():
             for folder in (
-                name for name in _names(root) if (m := STEP_DIR.fullmatch(name)) and int(m[1]) == step
+                name for name in folders_in(root) if (m := STEP_DIR.fullmatch(name)) and int(m[1]) == step
             ):
-                for name in _names(root / folder):
+                for name in folders_in(root / folder):
                     trial = Trial(str(root), f"{folder}/{name}", step)
                     if trial.check(lambda *_: (0, False), time.time()) and trial.row:
                         found.add(hash(trial.row))
@@ -244,32 +245,9 @@ class RunIndex:
             return
 
 
-def _head_of(trial: Trial, lines: LineReader, now: float) -> TrialHead | None:
-    """The head of a trial that was read to its end; None if it was removed.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    more = True
-    while more:
-        before = trial.turns + trial.bad
-        if not trial.check(lines, now):
-            return None
-        more = trial.unread and trial.turns + trial.bad > before
-    return trial.head()
-
-
 def _key(root: Path, folder: str) -> str:
     """The key of a folder of trials in ``TrialIndex.folders``."""
     return f"{root.name}/{folder}".rstrip("/")
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _in_cache(run: RunDir) -> Path:

@@ -78,8 +78,7 @@ class TrialRoot:
             mtime = os.stat(path).st_mtime_ns
             if mtime == folder.mtime and age_of(mtime / 1e9, now) > FRESH:
                 return []
-            with os.scandir(path) as entries:
-                names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
+            names = _directories(path)
         except (FileNotFoundError, NotADirectoryError):
             self.unreadable.pop(folder.path, None)
             folder.mtime = max(folder.mtime, 0)
@@ -97,3 +96,20 @@ class TrialRoot:
             folder.listed.add(name)
             path = f"{folder.path}/{name}" if folder.path else name
             yield Trial(self.path, path, folder.step), folder
+
+
+def folders_in(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the directories of trials or steps in a directory, sorted; none if it is not there.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    try:
+        return sorted(_directories(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _directories(path: str | os.PathLike[str]) -> list[str]:
+    with os.scandir(path) as entries:
+        return [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]

@@ -12,7 +12,7 @@ from pathlib import Path
 from liverl.model import TrialHead
 from liverl.observe.trials.cut_off import age_of, ended_with, in_step, with_starts
 from liverl.observe.trials.dumps import dump_of, dumped_steps
-from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.root import STEP_DIR, folders_in
 from liverl.observe.trials.scanner import TRIALS, LineReader, first_line
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
@@ -30,7 +30,7 @@ def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
     """
     numbers, flat = set(dumped_steps(run_dir)), False
     for root in RunDir(Path(run_dir)).trial_roots():
-        for name in _folders(root):
+        for name in folders_in(root):
             match = STEP_DIR.fullmatch(name)
             numbers |= {int(match[1])} if match else set()
             flat = flat or match is None
@@ -57,7 +57,7 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
     for root in RunDir(Path(run_dir)).trial_roots():
         for path, where in _trials_of(root, step, starts, times, now):
             trial = Trial(str(root), path, where)
-            head = _head(trial, read, now)
+            head = whole_head(trial, read, now)
             if trial.row:
                 known.add(hash(trial.row))
             if head is not None and (root.name == TRIALS or age_of(head) >= starts.first):
@@ -83,7 +83,7 @@ def head_at(run_dir: str | os.PathLike[str], path: str) -> TrialHead | None:
     root, _, inner = path.partition("/")
     match = STEP_DIR.fullmatch(inner.partition("/")[0])
     trial = Trial(os.path.join(run_dir, root), inner, int(match[1]) if match else None)
-    head = _head(trial, LineReader(), time.time())
+    head = whole_head(trial, LineReader(), time.time())
     if head is None:
         return None
     tools, starts, times = ToolsOffered(run_dir), TrainerStarts(run_dir), StepTimes(run_dir)
@@ -93,8 +93,12 @@ def head_at(run_dir: str | os.PathLike[str], path: str) -> TrialHead | None:
     return tools.judged(ended_with(in_step(head, starts, times)[0], starts))
 
 
-def _head(trial: Trial, read: LineReader, now: float) -> TrialHead | None:
-    """The head of a trial that was read to its end; None if it was removed in the meantime."""
+def whole_head(trial: Trial, read: LineReader, now: float) -> TrialHead | None:
+    """The head of a trial that was read to its end; None if it was removed in the meantime. ``now``: Unix seconds.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     more = True
     while more:
         before = trial.turns + trial.bad
@@ -134,21 +138,13 @@ def _trials_of(
 ) -> Iterator[tuple[str, int | None]]:
     """The (path below ``root``, step) of the trials of a step, in either layout."""
     flat = []
-    for folder in _folders(root):
+    for folder in folders_in(root):
         match = STEP_DIR.fullmatch(folder)
         if match is None:
             flat.append(folder)
         elif int(match[1]) == step:
-            yield from ((f"{folder}/{name}", step) for name in _folders(root / folder))
+            yield from ((f"{folder}/{name}", step) for name in folders_in(root / folder))
     for name in flat:
         trial = Trial(str(root), name, None)
         if trial.check(first_line, now) and in_step(trial.head(), starts, times)[0].step == step:
             yield name, None
-
-
-def _folders(path: Path) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(e.name for e in entries if e.name[0] not in "_." and e.is_dir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
