@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.trial_folders import T
 
 from liverl.model import TrialHead
-from liverl.observe.trials.query import FIELDS, BadFilter, parse, parsed
+from liverl.observe.trials.query import FIELDS, BadFilter, parse, parsed, without
 
 TRIAL = TrialHead(
     name="move-001-ab12", step=5, task="move-001", state="finished", turns=4, tool_calls=0, reward=0.5,
@@ -108,3 +108,9 @@ def test_each_field_reads_each_trial() -> None:
 
 def test_a_word_that_begins_like_an_operator_is_a_word() -> None:
     assert parse("<think> =x").words == ("<think>", "=x")
+
+
+def test_terms_on_a_field_are_left_out_and_the_rest_stays_as_it_was() -> None:
+    text = 'Reward<1 task~"a reward=1 b" plain reward>=0 @slow rewards.tests=1'
+    assert without(text, {"reward"}) == 'task~"a reward=1 b" plain @slow rewards.tests=1'
+    assert without(text, {"step"}) == text

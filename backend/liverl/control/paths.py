@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import pwd
-import shlex
 import socket
 import stat
 import struct
@@ -23,7 +22,7 @@ from liverl.control.messages import (
     ControlError,
 )
 from liverl.procs import procfs
-from liverl.rundir.index import run_hash, ssh_line
+from liverl.rundir.index import elsewhere_words, run_hash
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.socket_path import usable_address
 
@@ -236,8 +235,7 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
     state = backend_alive(run_dir) if alive is None else alive
     name = RunDir(run_dir).name
     if isinstance(state, RemoteBackend):
-        line = ssh_line(state.host, f"liverl-tui attach --run {shlex.quote(str(run_dir))}")
-        return BackendElsewhere(f"run {name} is running on {state.host}; run: {line}", state.host)
+        return BackendElsewhere(elsewhere_words(name, state.host, run_dir), state.host)
     if isinstance(state, LiveBackend):
         pid = state.record.pid
         if procfs.is_stopped(pid):

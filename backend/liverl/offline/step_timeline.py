@@ -17,7 +17,7 @@ import msgspec
 from liverl.diagnose.where import parts
 from liverl.model import TrialHead, UnixTime
 from liverl.observe.history import INTERVAL, read_history
-from liverl.observe.trials.phases import AGENT, MODEL, TOOL, WAITS
+from liverl.observe.trials.phases import AGENT, MODEL, PHASES, TOOL, WAITS
 from liverl.observe.trials.replica_names import replica_name
 from liverl.observe.trials.step_times import FinishedStep, StepTimes
 from liverl.observe.trials.steps import heads_of_step
@@ -109,13 +109,12 @@ def read_step(
     Raises:
         OSError: the storage failed.
     """
-    heads = sorted(heads_of_step(run_dir, step), key=lambda head: head.started_at or head.updated_at)
+    times = StepTimes(run_dir)
+    heads = sorted(heads_of_step(run_dir, step, times), key=lambda head: head.started_at or head.updated_at)
     heads = [head for head in heads if not head.earlier]
     read = [
         (head, read_trajectory(Path(run_dir) / head.path)) for head in heads[:MOST_TRIALS] if not head.dumped
     ]
-    times = StepTimes(run_dir)
-    times.poll()
     return timeline(
         step,
         values,
@@ -224,7 +223,7 @@ def _spans(head: TrialHead, trial: Trajectory, now: float) -> Iterator[Span]:
         seconds.setdefault(trial.phases.last, max(0.0, end - trial.phases.since))
     if not seconds and head.started_at is not None:
         seconds, at = {"agent": max(0.0, end - head.started_at)}, head.started_at
-    for phase in ("queue", "setup", "agent", "verifier"):
+    for phase in PHASES:
         if phase not in seconds:
             continue
         begin, at = at, at + seconds[phase]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from liverl.control.blocking import DYING_S, HELLO_S, NOW_S, Connection, await_g
 from liverl.control.messages import NO_EVENTS, BackendDead, BackendElsewhere, BackendSilent
 from liverl.exit_codes import ExitCode
 from liverl.model import Result, Snapshot
-from liverl.rundir.index import describe, elsewhere_message, ssh_line
+from liverl.rundir.index import describe, elsewhere_message, line_there
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname, read_backend
 from liverl.supervise.keeper.kill import kill_backend, kill_services
 from liverl.util.plural import quantity
@@ -182,8 +181,7 @@ class _Stopping:
         if record is not None and record.host != hostname():
             raise BackendElsewhere(
                 f"the backend of {run.name} ran on {record.host} and is not running; its services may still "
-                "be running there; run: "
-                + ssh_line(record.host, f"liverl-tui stop --run {shlex.quote(str(run.path))}"),
+                "be running there; run: " + line_there(record.host, "stop", run.path),
                 record.host,
             )
 

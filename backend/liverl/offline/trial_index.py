@@ -11,20 +11,20 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from liverl.model import TrialHead
-from liverl.observe.trials.cut_off import age_of, cut_off_head, ended_with, in_step, with_starts
+from liverl.observe.trials.cut_off import age_of, cut_off_head, with_starts
 from liverl.observe.trials.dumps import DUMPS, dump_of, dumped_steps
 from liverl.observe.trials.index import Stored, TrialIndex, restored
 from liverl.observe.trials.root import STEP_DIR, folders_in
 from liverl.observe.trials.scanner import TRIALS, LineReader
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
-from liverl.observe.trials.steps import whole_head
+from liverl.observe.trials.steps import placed, whole_head
 from liverl.observe.trials.tools_offered import ToolsOffered
 from liverl.observe.trials.trial import FRESH, Trial
 from liverl.rundir.layout import RunDir
@@ -55,6 +55,7 @@ class RunIndex:
         self.full = False
         self.unread = 0  # trials and folders that could not be read at the last look
         self._lines = LineReader()
+        self._starts, self._times = TrainerStarts(run.path), StepTimes(run.path)
         self._loaded = False
         self._written_at = time.monotonic()
         # Folder that was read here -> trials in it that may still change.
@@ -68,13 +69,9 @@ class RunIndex:
         """
         if not self._loaded:
             self._load()
-        starts, times, tools = (
-            TrainerStarts(self._run.path),
-            StepTimes(self._run.path),
-            ToolsOffered(self._run.path),
-        )
-        starts.poll()
-        times.poll()
+        tools = ToolsOffered(self._run.path)
+        self._starts.poll()
+        self._times.poll()
         folders, changed = list(self._folders()), False
         self.unread = 0
         changed |= self._forget_gone({_key(root, folder) for root, folder, _ in folders})
@@ -82,13 +79,13 @@ class RunIndex:
             self.full = len(self.index) >= MOST
             if self.full:
                 break
-            if self._read(root, folder, step, starts, times, tools):
+            if self._read(root, folder, step, tools):
                 changed = True
                 progress(number + 1, len(folders))
                 self._write(WRITE_S)
-        changed |= self._read_dumps()
+        changed |= self._read_dumps(folders)
         if changed:
-            self._mark_earlier(starts)
+            self._mark_earlier()
             self._compact()
             self._write(0.0)
         return changed
@@ -103,15 +100,7 @@ class RunIndex:
         found.sort(key=lambda one: -one[0])
         return ((root, name, step) for _, root, name, step in found)
 
-    def _read(
-        self,
-        root: Path,
-        folder: str,
-        step: int | None,
-        starts: TrainerStarts,
-        times: StepTimes,
-        tools: ToolsOffered,
-    ) -> bool:
+    def _read(self, root: Path, folder: str, step: int | None, tools: ToolsOffered) -> bool:
         key, place = _key(root, folder), root / folder
         try:
             mtime = os.stat(place).st_mtime_ns
@@ -148,11 +137,10 @@ class RunIndex:
                 self.unread += 1
                 ended = False
                 continue
-            if head is None or (root.name != TRIALS and age_of(head) < starts.first):
+            if head is None or (root.name != TRIALS and age_of(head) < self._starts.first):
                 continue
-            tools.hear(head)
-            head = ended_with(in_step(head, starts, times)[0], starts)
-            heads.append(tools.judged(head if self.live else cut_off_head(head)))
+            head = placed(head, self._starts, self._times, tools)
+            heads.append(head if self.live else cut_off_head(head))
             if not trial.closed:
                 ended = False
                 unsettled.add(path)
@@ -172,7 +160,7 @@ class RunIndex:
             del self.index.folders[key]
         return bool(gone)
 
-    def _read_dumps(self) -> bool:
+    def _read_dumps(self, folders: Sequence[tuple[Path, str, int | None]]) -> bool:
         """Read the trials that are known from verl's dumps only."""
         changed = False
         for step in dumped_steps(self._run.path):
@@ -185,31 +173,18 @@ class RunIndex:
                 continue
             dump = dump_of(self._run.path, step)
             dump.read(math.inf)
-            for head in dump.heads(self._rows_with_folders(step)):
+            for head in dump.heads(_rows_with_folders(step, folders)):
                 self.index.put(head)
                 changed = True
             self.index.folders[key] = (mtime, True)
         return changed
 
-    def _rows_with_folders(self, step: int) -> set[int]:
-        """Hashes of verl's keys of those trials of a step that have a directory: their rows are no further trials."""
-        found: set[int] = set()
-        for root in self._run.trial_roots():
-            for folder in (
-                name for name in folders_in(root) if (m := STEP_DIR.fullmatch(name)) and int(m[1]) == step
-            ):
-                for name in folders_in(root / folder):
-                    trial = Trial(str(root), f"{folder}/{name}", step)
-                    if trial.check(lambda *_: (0, False), time.time()) and trial.row:
-                        found.add(hash(trial.row))
-        return found
-
-    def _mark_earlier(self, starts: TrainerStarts) -> None:
+    def _mark_earlier(self) -> None:
         """Mark the trials whose step was begun again after them, if the trainer was started more than once."""
-        if starts.newest < 2:
+        if self._starts.newest < 2:
             return
         every = [self.index.head(row) for row in self.index.rows]
-        for head, marked in zip(every, with_starts(every, starts), strict=True):
+        for head, marked in zip(every, with_starts(every, self._starts), strict=True):
             if marked != head:
                 self.index.put(marked)
 
@@ -243,6 +218,17 @@ class RunIndex:
                 _forget_old(self.path.parent)
         except OSError:
             return
+
+
+def _rows_with_folders(step: int, folders: Sequence[tuple[Path, str, int | None]]) -> set[int]:
+    """Hashes of verl's keys of those trials of a step that have a directory: their rows are no further trials."""
+    found: set[int] = set()
+    for root, folder in ((root, folder) for root, folder, number in folders if number == step):
+        for name in folders_in(root / folder):
+            trial = Trial(str(root), f"{folder}/{name}", step)
+            if trial.check(lambda *_: (0, False), time.time()) and trial.row:
+                found.add(hash(trial.row))
+    return found
 
 
 def _key(root: Path, folder: str) -> str:

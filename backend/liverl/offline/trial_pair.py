@@ -11,7 +11,7 @@ from liverl.observe.trials.pairing import Differs, TrialPair, TurnPair, opposite
 from liverl.observe.trials.steps import heads_of_step
 from liverl.observe.trials.turns import Turn
 from liverl.observe.trials.verifier import VerifierReport
-from liverl.offline.trials import NoSuchTrial, TrialShown, path_of, shown
+from liverl.offline.trials import NoSuchTrial, TrialShown, path_of, shown_of
 from liverl.rundir.layout import RunDir
 
 
@@ -61,11 +61,14 @@ def both(
     """
     first = path_of(run, state, name)
     second = path_of(run, state, other) if other is not None else None
+    read = {first: reader_of(run.path / first).read()}
+    seen = {first: shown_of(run, state, live, first, read[first])}
     if second is None:
-        first, second = _opposite(run, state, live, first)
-    one, two = shown(run, state, live, first), shown(run, state, live, second)
-    left, right = (reader_of(run.path / path).read() for path in (first, second))
-    return one, two, pair_of(left, right)
+        first, second = _opposite(run, state, seen[first].trial)
+    for path in {first, second} - read.keys():
+        read[path] = reader_of(run.path / path).read()
+        seen[path] = shown_of(run, state, live, path, read[path])
+    return seen[first], seen[second], pair_of(read[first], read[second])
 
 
 def diff_of(one: TrialShown, two: TrialShown, pair: TrialPair) -> TrialsDiff:
@@ -83,11 +86,10 @@ def diff_of(one: TrialShown, two: TrialShown, pair: TrialPair) -> TrialsDiff:
     )
 
 
-def _opposite(run: RunDir, state: Snapshot | None, live: bool, path: str) -> tuple[str, str]:
-    head = shown(run, state, live, path).trial
+def _opposite(run: RunDir, state: Snapshot | None, head: TrialHead) -> tuple[str, str]:
     newest = state.trials.newest if state is not None else ()
     heads = heads_of_step(run.path, head.step) if head.step is not None else list(newest)
-    found = opposite(heads, path)
+    found = opposite(heads, head.path)
     if found is None:
         raise NoSuchTrial(
             f"no other trial of the prompt of {head.name} has a reward: name the trial to compare it with"

@@ -210,7 +210,7 @@ def listed_of_all(
     """
     from liverl.offline.trial_index import RunIndex
 
-    # In a directory of another user nothing is written, and what stands there is not believed.
+    # An index in a directory of another user is neither read nor written: it is in this user's cache.
     all_trials = RunIndex(run, live=live, own=os.stat(run.path).st_uid == os.geteuid())
     all_trials.refresh()
     index = all_trials.index
@@ -233,7 +233,13 @@ def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialSh
         OSError: the storage failed.
     """
     path = path_of(run, state, name)
-    trajectory = reader_of(run.path / path).read()
+    return shown_of(run, state, live, path, reader_of(run.path / path).read())
+
+
+def shown_of(
+    run: RunDir, state: Snapshot | None, live: bool, path: str, trajectory: Trajectory
+) -> TrialShown:
+    """One trial that was read. ``path``: in the run's directory."""
     head = _head(run, state, path, trajectory)
     if not live:
         head = _cut_off(head)

@@ -12,6 +12,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.trainer_mode import fully_async, step_prompts
 from liverl.model import Check, Evidence
 from liverl.preflight import micro_batches
+from liverl.util.multiples import nearest_multiples
 
 BATCH, MINI = "training.train_batch_size", "training.train_prompt_mini_batch_size"
 _TRIES = 256  # batches that are tried below the largest
@@ -20,12 +21,6 @@ BATCHES = (
     "train_prompt_mini_batch_size prompts, times n_resp_per_prompt, are one optimizer update; a micro batch is what "
     "one GPU computes at once (packed up to a number of tokens with use_dynamic_bsz, else one trial)"
 )
-
-
-def nearest_divisible(number: int, by: int) -> tuple[int, ...]:
-    """The multiples of ``by`` next to ``number``: below, if there is one, and above."""
-    below = number // by * by
-    return (below, below + by) if below else (by,)
 
 
 def batches(config: RunConfig) -> Check:
@@ -37,26 +32,24 @@ def batches(config: RunConfig) -> Check:
     mini = training.train_prompt_mini_batch_size * training.n_resp_per_prompt
     ranks = max(1, sizing.trainer_gpus(config) // training.sp_size)
     if not streamed and training.train_prompt_mini_batch_size > training.train_batch_size:
-        key = "training.train_prompt_mini_batch_size"
         return Check(
             "batches",
             "fail",
-            f"{key} is larger than training.train_batch_size",
+            f"{MINI} is larger than {BATCH}",
             evidence=(Evidence(BATCHES),),
-            fix=f"set {key} to {training.train_batch_size} or one of its divisors",
-            patch={key: str(training.train_batch_size)},
+            fix=f"set {MINI} to {training.train_batch_size} or one of its divisors",
+            patch={MINI: str(training.train_batch_size)},
             guess=True,
         )
     if mini % ranks:
         # Prompts that make whole trials for each rank.
         step = ranks // math.gcd(ranks, training.n_resp_per_prompt)
         fitting = [
-            n for n in nearest_divisible(training.train_prompt_mini_batch_size, step)
+            n for n in nearest_multiples(training.train_prompt_mini_batch_size, step)
             if streamed or training.train_batch_size % n == 0
         ]  # fmt: skip
-        responses = nearest_divisible(training.n_resp_per_prompt, ranks)
-        key = "training.train_prompt_mini_batch_size"
-        ways = [f"{key} to {' or '.join(map(str, fitting))}"] if fitting else []
+        responses = nearest_multiples(training.n_resp_per_prompt, ranks)
+        ways = [f"{MINI} to {' or '.join(map(str, fitting))}"] if fitting else []
         ways += [f"training.n_resp_per_prompt to {' or '.join(map(str, responses))}"]
         return Check(
             "batches",
@@ -64,7 +57,7 @@ def batches(config: RunConfig) -> Check:
             f"{mini} trials per mini batch are not divisible by {ranks} trainer ranks (GPUs / training.sp_size)",
             evidence=(Evidence(BATCHES),),
             fix=f"set {', or '.join(ways)}",
-            patch={key: str(fitting[-1])} if fitting else {"training.n_resp_per_prompt": str(responses[-1])},
+            patch={MINI: str(fitting[-1])} if fitting else {"training.n_resp_per_prompt": str(responses[-1])},
             guess=True,
         )
     return Check("batches", "ok", f"{trials} trials per step, {mini} per update, over {ranks} trainer ranks")

@@ -14,7 +14,7 @@ from liverl.plan.spec import BRIDGE, Plan, PortSpec
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import Ours, main_service, variables_of
 from liverl.procs import procfs
-from liverl.rundir.commands import port_fix, set_options
+from liverl.rundir.commands import any_port, port_fix, set_options
 from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
 from liverl.rundir.layout import read_backend
 
@@ -145,7 +145,7 @@ def _bindable(name: str, port: PortSpec) -> Check:
             sock.bind((host, number))
         except OSError as error:
             why = f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}"
-            fix = f"{set_options({port.key: '0'})} takes any free port" if _of_number(error, port) else ""
+            fix = any_port(port.key) if _of_number(error, port) else ""
             return Check(name, "fail", why, fix=fix, patch={port.key: "0"} if fix else {})
     return Check(name, "ok", "free")
 

@@ -22,6 +22,7 @@ from liverl.environments import BuildError, resolve
 from liverl.model import Check
 from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
+from liverl.plan.verl_overrides import FSDP
 from liverl.preflight import agents, data_rows, harbor
 from liverl.preflight.data_rows import Answer
 from liverl.preflight.interpreter import interpreter
@@ -84,8 +85,7 @@ def environment(plan: Plan, config: RunConfig) -> Check:
     return imports(place.python, config)
 
 
-# The package of an engine of verl's, and what its NCCL checkpoint engine imports (verl/checkpoint_engine/).
-ENGINES = {"veomni": "veomni", "megatron": "megatron"}
+# What verl's NCCL checkpoint engine imports (verl/checkpoint_engine/).
 NCCL_WEIGHTS = "cupy"
 LEAST_REPLAY = (0, 22)  # vLLM that tells its routes (verl/workers/rollout/vllm_rollout/vllm_async_server.py)
 
@@ -135,9 +135,9 @@ def imports(python: Path, config: RunConfig) -> Check:
 
 def _further(config: RunConfig) -> list[str]:
     """Modules that only some trainers import."""
-    engine = ENGINES.get(config.training.engine)
+    engine = config.training.engine  # but for fsdp its package has its name
     nccl = generates_apart(config) and config.verl.device == "cuda"
-    return [*([engine] if engine else []), *([NCCL_WEIGHTS] if nccl else [])]
+    return [*([engine] if engine != FSDP else []), *([NCCL_WEIGHTS] if nccl else [])]
 
 
 def _lacks(
@@ -145,9 +145,9 @@ def _lacks(
 ) -> str:
     """What the chosen trainer needs and ``python`` has not; empty if there is nothing."""
     training = config.training
-    if ENGINES.get(training.engine) in missing:
+    if training.engine in missing:
         return (
-            f"training.engine is {training.engine}, and {python} cannot import {ENGINES[training.engine]}: verl does "
+            f"training.engine is {training.engine}, and {python} cannot import {training.engine}: verl does "
             "not require that package, so install it there, or set training.engine to fsdp"
         )
     if NCCL_WEIGHTS in missing:

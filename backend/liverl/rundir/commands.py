@@ -25,11 +25,16 @@ def set_options(values: Mapping[str, str]) -> str:
     return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
 
+def any_port(key: str) -> str:
+    """What to type so that the port of configuration key ``key`` is any free one."""
+    return f"{set_options({key: '0'})} takes any free port"
+
+
 def port_fix(key: str, port: int | str) -> str:
     """What to type where another process holds ``port``, whose number is that of configuration key ``key`` ("": it has
     none). The same words in preflight, alerts and results; 0 is any free port."""
     end = f"end the process that holds port {port} if it is yours"
-    return f"{set_options({key: '0'})} takes any free port; or {end}" if key else f"{end[0].upper()}{end[1:]}"
+    return f"{any_port(key)}; or {end}" if key else f"{end[0].upper()}{end[1:]}"
 
 
 def next_command(result: Result) -> str | None:

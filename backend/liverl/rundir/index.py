@@ -219,8 +219,17 @@ def every_run(run_root: Path | None = None) -> list[RunInfo]:
 
 def elsewhere_message(info: RunInfo, command: str = "attach") -> str:
     """Return the message for a run on another host, with the ssh command to run."""
-    line = ssh_line(info.host or "", f"liverl-tui {command} --run {shlex.quote(str(info.run_dir))}")
-    return f"run {info.run} is running on {info.host}; run: {line}"
+    return elsewhere_words(info.run, info.host or "", info.run_dir, command)
+
+
+def elsewhere_words(name: str, host: str, run_dir: Path, command: str = "attach") -> str:
+    """The same for a run of which no more is known."""
+    return f"run {name} is running on {host}; run: {line_there(host, command, run_dir)}"
+
+
+def line_there(host: str, command: str, run_dir: Path) -> str:
+    """The command line that runs a command of ours for a run on another host."""
+    return ssh_line(host, f"liverl-tui {command} --run {shlex.quote(str(run_dir))}")
 
 
 def ssh_line(host: str, command: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from liverl.rundir.commands import port_fix, set_options
+from liverl.rundir.commands import any_port, port_fix
 
 # ``liverl.plan.spec.PortSpec.words``: held by somebody, or not to be had (a privileged number, an address in TIME_WAIT)
 _PORT = re.compile(r"\bport (?P<port>\d{1,5})(?: \((?P<key>\w{1,40}\.\w{1,40})\))? is held by\b")
@@ -39,7 +39,7 @@ def refused(reason: str, service: str) -> Refused | None:
     denied = _LISTEN.search(reason)
     if denied is not None:
         key = denied["key"]
-        return Refused("port-denied", "", f"{set_options({key: '0'})} takes any free port.", patch={key: "0"})
+        return Refused("port-denied", "", f"{any_port(key)}.", patch={key: "0"})
     if _FULL.search(reason) is not None:
         return Refused(
             "no-space-to-start",

@@ -103,7 +103,7 @@ _MODES = ("verl.trainer_mode", "verl.rollout_mode")
 
 def _two_modes(config: RunConfig, settings: dict[Path, Setting]) -> Iterator[Problem]:
     """Both keys for the trainer's mode are given, and say different things."""
-    newer, older = (settings.get(tuple(key.split("."))) for key in _MODES)
+    newer, older = (_exactly(settings, key) for key in _MODES)
     mode = config.verl.trainer_mode
     if newer is None or older is None or mode is None:
         return
@@ -117,17 +117,15 @@ def _two_modes(config: RunConfig, settings: dict[Path, Setting]) -> Iterator[Pro
 def other_modes(given: Mapping[Path, Setting]) -> tuple[str, ...]:
     """The key for the trainer's mode that ``given`` does not have, where it gives the other one, which says all of it;
     none where it gives both or neither."""
-    keys = [
-        key for key in _MODES if (s := given.get(tuple(key.split(".")))) is not None and s.value is not None
-    ]
+    keys = [key for key in _MODES if (s := _exactly(given, key)) is not None and s.value is not None]
     return tuple(key for key in _MODES if key not in keys) if keys else ()
 
 
 def with_rollout_mode(config: RunConfig, settings: dict[Path, Setting]) -> RunConfig:
     """The configuration with the ``verl.rollout_mode`` that ``verl.trainer_mode`` means, where no user gave one, so
     that both agree wherever the configuration is written."""
-    mode, older = config.verl.trainer_mode, settings.get(tuple(_MODES[1].split(".")))
-    if mode is None or (older is not None and older.layer not in ("default", "profile")):
+    mode, older = config.verl.trainer_mode, _exactly(settings, _MODES[1])
+    if mode is None or (older is not None and older.layer not in _PACKAGED):
         return config
     rollouts = "hybrid" if mode == "sync" else "standalone"
     return replace(config, verl=replace(config.verl, rollout_mode=rollouts))
@@ -145,12 +143,17 @@ def faults(config: RunConfig) -> Iterator[Finding]:
 
 def _chosen(settings: dict[Path, Setting], keys: Sequence[str]) -> dict[str, str]:
     """Which of the keys the user set, and where."""
-    found = {key: settings.get(tuple(key.split("."))) for key in keys}
+    found = {key: _exactly(settings, key) for key in keys}
     return {
         key: str(setting.where)
         for key, setting in found.items()
         if setting is not None and setting.layer not in _PACKAGED
     }
+
+
+def _exactly(settings: Mapping[Path, Setting], key: str) -> Setting | None:
+    """Where ``key`` itself was set; None if at most a section around it was."""
+    return settings.get(tuple(key.split(".")))
 
 
 def mirrored(config: RunConfig, key: str) -> bool:

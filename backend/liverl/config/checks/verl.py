@@ -27,6 +27,7 @@ from liverl.config.sizing import (
 )
 from liverl.config.trainer_mode import by_nodes, fully_async, step_prompts, taken_at_once, trainer_mode
 from liverl.util.loopback import is_loopback
+from liverl.util.multiples import nearest_multiples
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 
@@ -168,7 +169,7 @@ _APART = (
 )
 def _fully_async(c: RunConfig) -> Iterator[Finding]:
     """What verl asserts in ``FullyAsyncRollouter``, and what would train nothing there."""
-    if not fully_async(c) or c.run.topology == "managed":
+    if not when.fully_async(c):
         return
     settings = c.verl.fully_async
     if not c.verl.calculate_log_probs:
@@ -233,8 +234,7 @@ def _batch_over_gpus(c: RunConfig) -> Iterator[Finding]:
     elif c.trainer.kind == "verl" and _sized(c) and trainer_gpus(c) > 0 and trials % trainer_gpus(c):
         words = f"trials per step ({trials}) must be a multiple of the trainer's GPUs ({trainer_gpus(c)})"
         step = trainer_gpus(c) // math.gcd(trainer_gpus(c), c.training.n_resp_per_prompt)
-        below = c.training.train_batch_size // step * step
-        allowed = " or ".join(str(n) for n in (below, below + step) if n)
+        allowed = " or ".join(map(str, nearest_multiples(c.training.train_batch_size, step)))
         yield Finding("training.train_batch_size", words, str(c.training.train_batch_size), allowed)
 
 
@@ -248,8 +248,7 @@ def _batch_at_once(c: RunConfig) -> Iterator[Finding]:
         )
         step = gpus // math.gcd(gpus, each * c.verl.fully_async.require_batches)
         mini = c.training.train_prompt_mini_batch_size
-        below = mini // step * step
-        allowed = " or ".join(str(n) for n in (below, below + step) if n)
+        allowed = " or ".join(map(str, nearest_multiples(mini, step)))
         yield Finding("training.train_prompt_mini_batch_size", words, str(mini), allowed)
 
 

@@ -2,9 +2,9 @@
 
 A log is read from where its last minutes begin, by the index of its times, so that a backend that takes over a run
 counts what an earlier one has seen, each line once, and reads ``MOST`` bytes of a log at most. Parts without a request
-that failed, an error or a text of the catalogue are passed over. Of a log that grows faster than it is read, the first
-bytes since the last look are read (what began the flood stands there) and the newest ones; how many were left out is
-told.
+that failed, an error or a text of the catalogue are passed over. Of a log that grows faster than ``RATE``, the reader
+takes the first bytes since the last look, where the cause of the flood stands, and the newest ones. It counts the bytes
+between them as left out.
 
 Everything here may block: call it in a thread.
 """

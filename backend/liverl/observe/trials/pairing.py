@@ -117,10 +117,8 @@ def best_and_worst(heads: Iterable[TrialHead]) -> tuple[TrialHead, TrialHead] | 
     rewarded = [head for head in heads if head.reward is not None]
     if len(rewarded) < 2:
         return None
-    best = min(rewarded, key=lambda head: (-(head.reward or 0.0), head.turns, head.path))
-    others = [head for head in rewarded if head is not best]
-    worst = min(others, key=lambda head: (head.reward or 0.0, -head.turns, head.path))
-    return best, worst
+    best = _best(rewarded)
+    return best, _worst(head for head in rewarded if head is not best)
 
 
 def opposite(heads: Iterable[TrialHead], path: str) -> tuple[TrialHead, TrialHead] | None:
@@ -135,10 +133,18 @@ def opposite(heads: Iterable[TrialHead], path: str) -> tuple[TrialHead, TrialHea
     others = [head for head in group if head.path != path and head.reward is not None]
     if not others:
         return None
-    best = min(others, key=lambda head: (-(head.reward or 0.0), head.turns, head.path))
+    best = _best(others)
     if own.reward is None or (best.reward or 0.0) > own.reward:
         return best, own
-    return own, min(others, key=lambda head: (head.reward or 0.0, -head.turns, head.path))
+    return own, _worst(others)
+
+
+def _best(heads: Iterable[TrialHead]) -> TrialHead:
+    return min(heads, key=lambda head: (-(head.reward or 0.0), head.turns, head.path))
+
+
+def _worst(heads: Iterable[TrialHead]) -> TrialHead:
+    return min(heads, key=lambda head: (head.reward or 0.0, -head.turns, head.path))
 
 
 def last_commands(turns: Sequence[Turn], most: int = _COMMANDS) -> tuple[LastCommand, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from liverl.model import TrialHead
@@ -139,8 +139,12 @@ class NumberTerm:
     value: float = 0.0
     low: float | None = None
     high: float | None = None
-    range: bool = False
     unknown: bool = False
+
+    @property
+    def range(self) -> bool:
+        """Whether it is a range."""
+        return self.low is not None or self.high is not None
 
     def holds(self, value: float | None) -> bool:
         """Whether the term holds for a value of its field; None: not known."""
@@ -258,6 +262,12 @@ def parsed(text: str, saved: Mapping[str, str] | None = None) -> Query:
     return query
 
 
+def without(text: str, fields: Collection[str]) -> str:
+    """``text`` of a filter without its terms on these fields. ``fields``: in small letters."""
+    words = ((word, _TERM.fullmatch(word)) for word in _WORD.findall(text))
+    return " ".join(word for word, term in words if term is None or term[1].lower() not in fields)
+
+
 def with_step(query: Query, step: int) -> Query:
     """``query`` among the trials of one step."""
     field = BY_NAME["step"]
@@ -317,7 +327,7 @@ def _number_term(field: NumberField, sign: str, value: str, word: str) -> Number
             raise BadFilter(
                 f"{word}: no number is in {value}; expected the lower end first: {bounds[2]}..{bounds[1]}"
             )
-        return NumberTerm(field, sign, low=low, high=high, range=True)
+        return NumberTerm(field, sign, low=low, high=high)
     span = _SECONDS.fullmatch(value) if field.seconds else None
     if span is not None:
         return NumberTerm(field, sign, float(span[1]) * _UNITS[span[2]])

@@ -41,15 +41,17 @@ def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
     return sorted(numbers)
 
 
-def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]:
+def heads_of_step(
+    run_dir: str | os.PathLike[str], step: int, times: StepTimes | None = None
+) -> list[TrialHead]:
     """Return all trials of ``step``, newest first, also those from before it was begun again. Reads each trajectory
-    once: about a second per gigabyte.
+    once: about a second per gigabyte. ``times``: of the run, to be read on; None: of its own.
 
     Raises:
         OSError: the storage failed; removed files are no error.
     """
     read, now, tools = LineReader(), time.time(), ToolsOffered(run_dir)
-    starts, times = TrainerStarts(run_dir), StepTimes(run_dir)
+    starts, times = TrainerStarts(run_dir), times or StepTimes(run_dir)
     starts.poll()
     times.poll()
     heads: list[TrialHead] = []
@@ -89,6 +91,12 @@ def head_at(run_dir: str | os.PathLike[str], path: str) -> TrialHead | None:
     tools, starts, times = ToolsOffered(run_dir), TrainerStarts(run_dir), StepTimes(run_dir)
     starts.poll()
     times.poll()
+    return placed(head, starts, times, tools)
+
+
+def placed(head: TrialHead, starts: TrainerStarts, times: StepTimes, tools: ToolsOffered) -> TrialHead:
+    """The head of one trial with the step that it counts for, as far as the trainer lived, and judged by the tools that
+    agents of its kind are offered."""
     tools.hear(head)
     return tools.judged(ended_with(in_step(head, starts, times)[0], starts))
 

@@ -104,8 +104,9 @@ class _Document(NamedTuple):
 
 
 def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
-    """Read a trial in its current state. Missing, incomplete and growing files are no error."""
-    return TrajectoryReader(trial_dir).read()
+    """Read a trial in its current state, without what its verifier has written. Missing, incomplete and growing files
+    are no error."""
+    return TrajectoryReader(trial_dir, report=False).read()
 
 
 def no_tools(trajectory: Trajectory, parser: str | None, place: str = "") -> tuple[str, ...]:
@@ -119,14 +120,14 @@ def no_tools(trajectory: Trajectory, parser: str | None, place: str = "") -> tup
 
 class TrajectoryReader:
     """Reads one trial repeatedly. ``read`` returns the same object while nothing changes. Not thread-safe;
-    blocking."""
+    blocking. ``report``: read what its verifier has written, too."""
 
-    def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
+    def __init__(self, trial_dir: str | os.PathLike[str], *, report: bool = True) -> None:
         self.path = Path(trial_dir)  # neither it nor a part of it may be a link: an agent may have made it
         self._refused: dict[str, str] = {}  # name of a file that was not read -> why
         self._last: Trajectory | None = None
         self._document: tuple[tuple[str, int, int], _Document] | None = None
-        self._report = ReportReader(self.path)
+        self._report = ReportReader(self.path) if report else None
         self._begin()
 
     def _begin(self) -> None:
@@ -160,8 +161,11 @@ class TrajectoryReader:
         if why := no_reward(result or {}):
             note = f"{note}; no reward: {why}" if note else f"no reward: {why}"
         files = list_files(self.path, leave_out=(source, FACTS, PHASES_FILE, "config.json", "result.json"))
-        verifier = self._report.read(files)
-        for name, why in {**self._refused, **self._report.refused}.items():
+        verifier, refused = VerifierReport(), self._refused
+        if self._report is not None:
+            verifier = self._report.read(files)
+            refused = {**refused, **self._report.refused}
+        for name, why in refused.items():
             note = f"{note}; {name} was not read: {why}" if note else f"{name} was not read: {why}"
         trajectory = _assemble(
             self.path,
