@@ -15,7 +15,7 @@ from textual.driver import Driver
 from textual.notifications import Notify
 
 from liverl.model import Snapshot
-from liverl.rundir.index import ssh_line
+from liverl.rundir.index import line_there
 from liverl_tui.app.actions import part_of_each
 from liverl_tui.app.commands import Commands
 from liverl_tui.app.lifecycle import Lifecycle
@@ -226,7 +226,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             while len(self.screen_stack) > 1:
                 self.pop_screen()
         elif run.state == "elsewhere":
-            line = ssh_line(run.host or "", f"liverl-tui attach --run {shlex.quote(str(path))}")
+            line = line_there(run.host or "", "attach", path)
             words = f"run {run.run} is running on {run.host}; to open it: {line}"
             self.notifications.toast(words, "warning")
         elif not self._opens_others or self.next_attempt.command:

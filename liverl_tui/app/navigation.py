@@ -308,18 +308,7 @@ class Navigation:
         name = _stamped(screen.scope if screen is not None else "screen", "svg")
         title = f"liverl-tui {self._host.source.run.name}"
         picture = masked(with_own_fonts(_FONTS.sub("", self._host.export_screenshot(title=title))))
-        self._host.run_worker(self._save(name, picture), group="screenshot")
-
-    async def _save(self, name: str, picture: str) -> None:
-        from liverl_tui.data.own_files import write_own
-
-        run_dir, in_run = self._host.source.run.path, self._in_run
-        try:
-            path = await asyncio.to_thread(write_own, run_dir, f"screenshots/{name}", picture, in_run=in_run)
-        except OSError as error:
-            self.toast(f"cannot save the screenshot: {error.strerror}", "error")
-        else:
-            self.toast(f"saved {path}")
+        self._host.run_worker(self._save_as(f"screenshots/{name}", picture, "screenshot"), group="screenshot")
 
     def action_export(self) -> None:
         """Save what the focused pane or the screen shows, in its usual form."""
@@ -347,14 +336,14 @@ class Navigation:
         name = f"saved/{_stamped(what, chosen)}"
         self._host.run_worker(self._save_as(name, redact.value(forms[chosen]())), group="export")
 
-    async def _save_as(self, name: str, text: str) -> None:
+    async def _save_as(self, name: str, text: str, what: str = "file") -> None:
         from liverl_tui.data.own_files import write_own
 
         run_dir, in_run = self._host.source.run.path, self._in_run
         try:
             path = await asyncio.to_thread(write_own, run_dir, name, text, in_run=in_run)
         except OSError as error:
-            self.toast(f"cannot save the file: {error.strerror}", "error")
+            self.toast(f"cannot save the {what}: {error.strerror}", "error")
         else:
             self.toast(f"saved {path}")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from liverl_tui.data.demo_source import DemoSource
-
 if TYPE_CHECKING:
     from liverl_tui.app.host import NotificationsHost
     from liverl_tui.app.notifications import Notifications
+    from liverl_tui.data.demo_source import DemoSource
 
 PART = 10  # the parts of a recording by which it is wound
 
@@ -21,6 +20,8 @@ class Playing:
         self._toast = notifications.toast
 
     def _source(self) -> DemoSource | None:
+        from liverl_tui.data.demo_source import DemoSource
+
         source = self._host.source
         if isinstance(source, DemoSource):
             return source

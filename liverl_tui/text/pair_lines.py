@@ -20,7 +20,7 @@ from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.reward_lines import check_lines, mark_of
 from liverl_tui.text.words import count, duration, one_line
-from liverl_tui.text.wrapping import columns, head
+from liverl_tui.text.wrapping import columns, head, wrap_line
 
 Spans = tuple[tuple[str, str], ...]  # text, and the name of its style
 
@@ -261,14 +261,7 @@ def _joined(left: Sequence[Spans], right: Sequence[Spans], width: int) -> Iterat
 def _wrap(text: str, width: int) -> list[str]:
     """A line in rows of at most ``width`` columns, made safe for a terminal; at least one."""
     line = visible(text.expandtabs(4))
-    rows = []
-    while columns(line) > width:
-        part = head(line, width) or line[:1]
-        space = part.rfind(" ", len(part) // 2)
-        part = part[: space + 1] if space > 0 else part
-        rows.append(part)
-        line = line[len(part) :]
-    return [*rows, line]
+    return [line[start:end] for start, end in wrap_line(line, width)]
 
 
 def plain_lines(pair: TrialPair, width: int) -> Iterable[str]:

@@ -95,10 +95,16 @@ def age(seconds: float | None) -> str:
     return duration(seconds) if not 60 <= seconds < 3600 else f"{int(seconds) // 60}m"
 
 
+def moment(at: float, now: float, *, over: bool) -> str:
+    """When something happened as ``happened`` says it, without its words: ``12m``, or ``09:43:31``."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) if over else age(now - at)
+
+
 def happened(at: float, now: float, *, over: bool) -> str:
     """When something happened (Unix seconds): ``12m ago`` while a run goes on; ``at 09:43:31`` of one that has ended
     (``over``), whose ``now`` stands still at its end, so that ages would be false."""
-    return f"at {time.strftime('%H:%M:%S', time.localtime(at))}" if over else f"{age(now - at)} ago"
+    when = moment(at, now, over=over)
+    return f"at {when}" if over else f"{when} ago"
 
 
 def size(count: float | None) -> str:

@@ -23,6 +23,7 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.trajectory import TrajectoryScreen
 from liverl_tui.text.words import one_line
+from liverl_tui.text.wrapping import wrap_line
 from liverl_tui.widgets.base.prompt import TitlePrompt
 from liverl_tui.widgets.trajectory.document import Block, build, head_row
 from liverl_tui.widgets.trajectory.flow import START, Flow, Place
@@ -33,7 +34,6 @@ from liverl_tui.widgets.trajectory.text import (
     json_spans,
     mark,
     slice_spans,
-    wrap_line,
 )
 
 SYSTEM = {"role": "system", "content": "You fix bugs."}

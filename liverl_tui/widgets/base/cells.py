@@ -81,6 +81,12 @@ def fit(text: str, width: int, align: str = "<") -> str:
     return text + blank
 
 
+def with_below(rows: Iterable[Row], below: Sequence[Row], height: int) -> list[Row]:
+    """``rows``, and ``below`` at the lower edge of ``height`` rows, if there is room between them."""
+    above = list(rows)
+    return [*above, *(Row() for _ in range(height - len(above) - len(below))), *below]
+
+
 def draw(row: Row, width: int, palette: Palette) -> Strip:
     """A row as a strip of exactly ``width`` columns. Neighbouring texts in the same style become one segment. Control
     characters are made visible, wherever the text came from."""

@@ -17,8 +17,10 @@ def list_table(pane: ArrangedList) -> dict[str, list[Value]]:
     keys = list(pane.keys())
     columns = [column for column in pane.columns() if column.value is not None]
     table: dict[str, list[Value]] = {"row": list(keys)}
+    items = [pane.item(key) for key in keys]  # each is made anew from its record
     for column in columns:
-        table[column.name] = [pane.value(key, column) for key in keys]
+        of = column.value
+        table[column.name] = [None if item is None or of is None else of(item) for item in items]
     return table
 
 

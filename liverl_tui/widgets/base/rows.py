@@ -12,7 +12,6 @@ from liverl_tui.data.host import host_of
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.widgets.base.arranged_list import ArrangedList, UnknownColumn
 from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.base.exporting import list_csv, list_json
 from liverl_tui.widgets.base.fitting import Chosen, column_at, heads
 
 FACTS_GAP = " · "  # between the facts of a title
@@ -107,6 +106,8 @@ class RowsPane(ArrangedList):
 
     def exporters(self) -> dict[str, Callable[[], str]]:
         """Form of a file -> what is written to it, the usual one first: the rows that are shown."""
+        from liverl_tui.widgets.base.exporting import list_csv, list_json
+
         return {"csv": partial(list_csv, self), "json": partial(list_json, self)}
 
     # -- keys

@@ -84,20 +84,19 @@ class GpusPane(GridPane):
             self._labels = {
                 u: of_gpu(g, snapshot_index, now, self._spinning_for(u)) for u, g in self._gpus.items()
             }
-            self._take_hosts(snapshot, now)
+            self._take_hosts(snapshot_index, now)
         else:
             self._hosts = {}
             self._labels = {name: of_service(s, now) for name, s in self._services.items()}
 
-    def _take_hosts(self, snapshot: Snapshot, now: float) -> None:
+    def _take_hosts(self, index: SnapshotIndex, now: float) -> None:
         of: dict[str, list[tuple[GpuStatus, StatusLabel]]] = {
-            node.name: [] for node in snapshot.nodes if node.name
+            node.name: [] for node in index.snapshot.nodes if node.name
         }
         for uuid, gpu in self._gpus.items():
             of.setdefault(gpu.node, []).append((gpu, self._labels[uuid]))
-        nodes = {node.name: node for node in snapshot.nodes}
         hosts = [
-            HostGpus(name, nodes.get(name), host_rows.worst_gpus_first(gpus), now)
+            HostGpus(name, index.nodes.get(name), host_rows.worst_gpus_first(gpus), now)
             for name, gpus in of.items()
         ]
         hosts.sort(key=lambda host: not host.problem)

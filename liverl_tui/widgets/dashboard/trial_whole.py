@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from liverl.model import TrialHead
 from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.query import Query
-from liverl.offline.trial_index import RunIndex
 from liverl.rundir.layout import RunDir
 from liverl_tui.widgets.dashboard.trial_steps import Runs
+
+if TYPE_CHECKING:
+    from liverl.offline.trial_index import RunIndex
 
 AGAIN_S = 10.0  # seconds between two readings while trials come, or 20 times as long as one takes
 PARTLY_S = 1.0  # seconds between two answers while the trials are read for the first time
@@ -179,6 +181,8 @@ class WholeRun:
 
     async def _read(self) -> None:
         if self._index is None:
+            from liverl.offline.trial_index import RunIndex
+
             where = self._where()
             self._index = RunIndex(RunDir(where.run_dir), live=where.live, own=where.own)
         index, first = self._index, self._read_at == 0.0

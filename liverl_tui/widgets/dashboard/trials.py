@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.pairing import best_and_worst
-from liverl.observe.trials.query import parse
+from liverl.observe.trials.query import parse, without
 from liverl.observe.trials.steps import equal_groups, group_of
 from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
@@ -267,7 +266,7 @@ class TrialsPane(RowsPane):
         if key == UNTOUCHED:
             return None
         if self._whole_listed:
-            return TrialFacts(self._heads[key], self._row_context)
+            return TrialFacts(self._head_of(key), self._row_context)
         group = self._listing.groups.get(key)
         if group is None and not self._in_groups:
             return TrialFacts(self._listing.trials[key], self._row_context)
@@ -608,9 +607,8 @@ class TrialsPane(RowsPane):
 
     def narrow(self, term: str) -> None:
         """Put terms on the reward (and the step) into the filter, in place of those that are there."""
-        fields = {re.split("[<>=!~]", one)[0] for one in term.split()}
-        words = [word for word in self.prompt.text.split() if re.split("[<>=!~]", word)[0] not in fields]
-        self.set_filter(" ".join([*words, *term.split()]))
+        fields = {one.field.name.lower() for one in parse(term).terms}
+        self.set_filter(f"{without(self.prompt.text, fields)} {term}".strip())
 
     def save_filter(self, name: str) -> None:
         """Save the present filter under a name; without one, remove the filter of that name."""

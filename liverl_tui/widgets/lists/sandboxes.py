@@ -11,7 +11,7 @@ from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.words import age, one_line
 from liverl_tui.text.wrapping import wrap
-from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.rows import RowsPane
@@ -169,8 +169,7 @@ class SandboxList(RowsPane):
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """The list; below it why there is no answer, and the command for the chosen one."""
         below = self._below(width)
-        rows = list(super().compose_rows(width, max(2, height - len(below))))
-        return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
+        return with_below(super().compose_rows(width, max(2, height - len(below))), below, height)
 
     def _below(self, width: int) -> list[Row]:
         status, row = self._status, self.chosen

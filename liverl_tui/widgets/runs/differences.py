@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from liverl.util.plural import quantity
 from liverl_tui.text.comparison import lines_beside_curves
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.scroll import ScrollPane
@@ -30,8 +31,7 @@ class DifferencesPane(ScrollPane):
         """How many keys of the configurations differ."""
         if self._comparison is None:
             return "", ""
-        count = len(self._comparison.config)
-        return "", f"{count} key{'' if count == 1 else 's'} of the configuration"
+        return "", f"{quantity(len(self._comparison.config), 'key')} of the configuration"
 
     def lines(self, width: int, height: int) -> list[Row]:
         """All lines."""

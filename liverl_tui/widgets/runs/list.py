@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from liverl.offline.run_list import RunListed
 from liverl_tui.keys.bindings import Scope, bindings
 from liverl_tui.text.words import UNKNOWN, duration, one_line, size
-from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.rows import RowsPane
 
@@ -240,8 +240,7 @@ class RunsPane(RowsPane):
         below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim"))]
         if run.cause:
             below.insert(0, Row((f" {fit(one_line(run.cause), width - 2)}", "bad")))
-        rows = list(super().compose_rows(width, height - len(below)))
-        return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
+        return with_below(super().compose_rows(width, height - len(below)), below, height)
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there is none."""

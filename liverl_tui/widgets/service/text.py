@@ -28,6 +28,7 @@ from liverl_tui.text.words import (
     count,
     duration,
     happened,
+    moment,
     number,
     one_line,
     percent,
@@ -450,7 +451,7 @@ def _start(start: Generation, about: About, width: int) -> Iterator[Row]:
     ready = _start_duration(began, start.ready_at) if start.ready_at is not None else UNKNOWN
     lasted = duration(start.ended_at - start.started_at) if start.ended_at is not None else UNKNOWN
     pid = UNKNOWN if start.pid is None else str(start.pid)
-    ago = about.when(start.started_at).removesuffix(" ago").removeprefix("at ").rjust(len(about.when_head))
+    ago = moment(start.started_at, about.now, over=about.over).rjust(len(about.when_head))
     head = f" {start.generation:>6} {start.attempt:>7} {pid:>8} {ago} {ready:>8} {lasted:>7}  "
     end, style = "", "text"
     if start.exit is not None:

@@ -9,7 +9,7 @@ from liverl.observe.history import INTERVAL
 from liverl.util.plural import quantity
 from liverl_tui.text.words import one_line, short_name
 from liverl_tui.text.wrapping import wrap
-from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.timeline.lanes import (
     WAITS,
@@ -41,6 +41,7 @@ class StepPane(ScrollPane):
         self._timeline: StepTimeline | None = None
         self._gpus: Mapping[str, str] = {}
         self.total: int | None = None  # steps of the run
+        self._laid: tuple[int, list[Row]] | None = None  # the lanes in so many columns
         self.words = "reading ..."
         self.note = ""
 
@@ -48,7 +49,7 @@ class StepPane(ScrollPane):
         """Show a step; None: there is none, ``words`` say why. ``gpus``: UUID -> name."""
         if self._timeline is None or timeline is None or timeline.step != self._timeline.step:
             self.to_top()
-        self._timeline, self._gpus = timeline, gpus
+        self._timeline, self._gpus, self._laid = timeline, gpus, None
         self.update()
 
     @property
@@ -77,12 +78,13 @@ class StepPane(ScrollPane):
         if one is None or one.begin is None or one.end is None:
             return super().compose_rows(width, height)
         head = self._axis(one.begin, one.end, width)
-        foot = Row(*legend(what for what in WAITS if what in one.waits))
-        notes = note_rows((self.note,), width, height)
-        rows = list(super().compose_rows(width, max(2, height - 2 - len(notes))))
+        below = [
+            *note_rows((self.note,), width, height),
+            Row(*legend(what for what in WAITS if what in one.waits)),
+        ]
+        rows = list(super().compose_rows(width, max(2, height - 1 - len(below))))
         rows.insert(1, head)
-        rows += [Row() for _ in range(height - 1 - len(notes) - len(rows))]
-        return [*rows, *notes, foot]
+        return with_below(rows, below, height)
 
     # -- lanes
 
@@ -90,7 +92,9 @@ class StepPane(ScrollPane):
         """All lanes."""
         if self._timeline is None:
             return [Row((f" {self.words}", "dim"))]
-        return list(self._lanes(self._timeline, width))
+        if self._laid is None or self._laid[0] != width:
+            self._laid = width, list(self._lanes(self._timeline, width))
+        return self._laid[1]
 
     def _sizes(self, width: int) -> tuple[int, int]:
         """Columns of the name and of the note before a lane."""

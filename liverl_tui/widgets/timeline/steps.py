@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from liverl.util.plural import quantity
-from liverl_tui.widgets.base.cells import Row
+from liverl_tui.widgets.base.cells import Row, with_below
 from liverl_tui.widgets.base.cursor_list import CursorList
 from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, seconds_word, stacked
 from liverl_tui.widgets.timeline.step import note_rows
@@ -75,8 +75,7 @@ class StepsPane(CursorList):
         present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
         notes = note_rows(self.notes, width, height)
         below = [*notes, Row(*legend(present))]
-        rows = list(super().compose_rows(width, max(2, height - len(below))))
-        return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
+        return with_below(super().compose_rows(width, max(2, height - len(below))), below, height)
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there is none."""

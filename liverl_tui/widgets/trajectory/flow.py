@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from liverl_tui.text.wrapping import wrap_line
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.trajectory.document import Block, Body, head_row
-from liverl_tui.widgets.trajectory.text import find_places, mark, slice_spans, wrap_line
+from liverl_tui.widgets.trajectory.text import find_places, mark, slice_spans
 
 GUTTER: Span = ("│ ", "rule")
 

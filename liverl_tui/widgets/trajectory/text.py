@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from rich.cells import get_character_cell_size
-
 from liverl.logs.text import plain
 from liverl.util.decode import decode_loose_json
 from liverl_tui.widgets.base.cells import Span
@@ -32,32 +30,6 @@ def _clean_line(line: str) -> str:
     before, returned, last = line.rstrip("\r").rpartition("\r")  # of a progress bar, its last state
     overwritten = "…\\r" if returned and before else ""  # the raw record (key `v`) has it
     return _BLANK.sub(" ", overwritten + plain(last.expandtabs(TAB)))
-
-
-def wrap_line(line: str, width: int) -> list[tuple[int, int]]:
-    """(start, end) in characters of each row of a line. Rows break after a space, unless that would leave a row less
-    than half full."""
-    if line.isascii():
-        if len(line) <= width:
-            return [(0, len(line))]
-        rows, start = [], 0
-        while len(line) - start > width:
-            space = line.rfind(" ", start + width // 2, start + width)
-            end = space + 1 if space >= 0 else start + width
-            rows.append((start, end))
-            start = end
-        return [*rows, (start, len(line))]
-    rows, start, used, space = [], 0, 0, -1
-    for index, character in enumerate(line):
-        columns = get_character_cell_size(character)
-        if used + columns > width and index > start:
-            end = space + 1 if space >= start + width // 2 else index
-            rows.append((start, end))
-            start, used = end, sum(map(get_character_cell_size, line[end:index]))
-        if character == " ":
-            space = index
-        used += columns
-    return [*rows, (start, len(line))]
 
 
 def json_spans(line: str) -> list[Span]:
