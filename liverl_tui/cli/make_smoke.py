@@ -30,18 +30,18 @@ _MODEL = "model.model_path"
 @click.command("make-smoke")
 @click.argument("directory", metavar="DIR")
 @click.option(
-    "--seconds",
-    type=numbers.seconds(1),
-    default=60.0,
+    "--steps",
+    type=numbers.TRAINING_STEPS,
+    default=600,
     show_default=True,
-    help="Maximum training time in seconds.",
+    help="Maximum number of training steps.",
 )
 @config_options
-def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
+def make_smoke_command(directory: str, steps: int, **values: Any) -> int:
     """Make a tiny real model, its tokenizer and data in DIR: model/, train.parquet, val.parquet.
 
-    The model is trained until most of its outputs are tool calls. The command runs in the environment `verl` of the
-    configuration (default: of profile cpu-verl), which is built on first use.
+    The model is trained until about half of its conversations are right. The command runs in the environment `verl` of
+    the configuration (default: of profile cpu-verl), which is built on first use.
     """
     folder = Path(directory).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -52,7 +52,7 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _make(_python(config), draft, seconds)
+        _make(_python(config), draft, steps)
         draft.replace(folder)
     except OSError as error:
         raise CliError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
@@ -104,7 +104,7 @@ def _python(config: RunConfig) -> Path:
         raise CliError(str(error)) from error
 
 
-def _make(python: Path, draft: Path, seconds: float) -> None:
+def _make(python: Path, draft: Path, steps: int) -> None:
     """Make model and data in ``draft`` with the interpreter ``python``; its output goes to the terminal unchanged.
 
     Raises:
@@ -116,7 +116,7 @@ def _make(python: Path, draft: Path, seconds: float) -> None:
         package = Path(path, "liverl", "__init__.py")
         package.parent.mkdir()
         overwrite(package, stub("").text.encode())
-        argv = [str(python), "-m", "liverl.verl_runtime.smoke", str(draft), "--seconds", f"{seconds:g}"]
+        argv = [str(python), "-m", "liverl.verl_runtime.smoke", str(draft), "--steps", str(steps)]
         try:
             code = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
         except OSError as error:

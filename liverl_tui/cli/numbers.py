@@ -30,6 +30,7 @@ def seconds(least: float = 0) -> Number:
 COUNT = click.IntRange(1, MOST_LINES)  # how many things to keep
 LINES = click.IntRange(0, MOST_LINES)  # how many lines or events to print
 VERSION = click.IntRange(0, 2**31)  # of the JSON that scripts read
+TRAINING_STEPS = click.IntRange(1, 10**6)  # how long to train
 STEP = click.IntRange(0, 2**31)  # the number of a step
 EVENT = click.IntRange(0, 2**53)  # the number of an event
 ROW = click.IntRange(1, 2**31)  # the number of a row of tokens

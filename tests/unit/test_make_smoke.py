@@ -23,7 +23,7 @@ def make(tmp_path: Path, target: Path, code: int = 0) -> int:
     python.parent.mkdir(parents=True, exist_ok=True)
     python.write_text(PYTHON % code)
     python.chmod(0o755)
-    args = [str(target), "--seconds", "5", "--set", f"environments.verl.venv_path={tmp_path / 'env'}"]
+    args = [str(target), "--steps", "5", "--set", f"environments.verl.venv_path={tmp_path / 'env'}"]
     found: int = make_smoke_command.main(args, standalone_mode=False)
     return found
 
@@ -35,7 +35,7 @@ def test_it_appears_whole(tmp_path: Path) -> None:
     assert [p.name for p in target.parent.iterdir()] == ["smoke"]
     argv = (tmp_path / "env" / "bin" / "argv").read_text().split()
     assert argv[:2] == ["-m", "liverl.verl_runtime.smoke"]
-    assert argv[-2:] == ["--seconds", "5"]
+    assert argv[-2:] == ["--steps", "5"]
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
