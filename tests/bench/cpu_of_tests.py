@@ -89,7 +89,9 @@ def main() -> None:
         totals[0] += cpu
         totals[1] += clock
         totals[2] += 1
-    print(f"CPU {sum(row[0] for row in rows):.0f} s, clock {sum(row[1] for row in rows):.0f} s of all workers")
+    print(
+        f"CPU {sum(row[0] for row in rows):.0f} s, clock {sum(row[1] for row in rows):.0f} s of all workers"
+    )
     print("\nCPU s  clock s  tests  file")
     for file, (cpu, clock, count) in sorted(files.items(), key=lambda item: -item[1][0])[:60]:
         print(f"{cpu:5.1f}  {clock:7.1f}  {count:5.0f}  {file}")
