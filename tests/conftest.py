@@ -21,6 +21,10 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 
 USUAL = "not slow"  # marks of pyproject.toml
+# Files of drills that take longest (by ``tests/bench/cpu_of_tests.py``): they come first, and tests/stack with its
+# proxies next. Begun last, one of them would have a worker to itself at the end, while the others had nothing left.
+_LONG = ("drills", "faults", "control_cli", "embedded_trainer", "damaged_journal", "launch_script")
+_LONG += ("environments_build", "hostile_files", "busy_backend", "exit_0", "examples", "archive")
 _OF_PROCESSES = ("process", "stack")  # folders of which only files with the mark ``first`` are no drills
 
 
@@ -60,7 +64,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     chosen = [item for item in items if is_rest(item) == (drills == "rest")]
     config.hook.pytest_deselected(items=[item for item in items if is_rest(item) != (drills == "rest")])
-    items[:] = chosen
+    items[:] = sorted(chosen, key=_turn) if drills == "rest" else chosen
+
+
+def _turn(item: pytest.Item) -> int:
+    """When the file of a test has its turn: the longest first. The order is otherwise kept."""
+    name = item.path.stem.removeprefix("test_")
+    if name in _LONG:
+        return _LONG.index(name)
+    return len(_LONG) + (item.path.parent.name != "stack")
 
 
 def is_rest(item: pytest.Item) -> bool:

@@ -14,6 +14,10 @@ from liverl.config import load_config
 from liverl.daemon.launch import create_run
 from liverl.plan import make_plan
 
+# Of a run that lasts until the test has done something to it. Its model takes as long for a turn as a real one: without
+# that, the run itself takes all cores while the test waits.
+LASTING = ("training.total_steps=1000", "embedded.turn_latency=0.2")
+
 
 def real_run(folder: Path, *sets: str, small: bool = True) -> ToyRun:
     """The directory of a run with ``section.key=value`` settings; ``small`` makes it a short one."""

@@ -68,7 +68,7 @@ def some(*names: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("resume", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("damage", some("missing", "half", "flips", "fifo", "deep-line", "twice"))
+@pytest.mark.parametrize("damage", some("missing", "flips", "fifo", "twice"))
 def test_what_lives_is_adopted_once(
     killed: Callable[[], ToyRun], damage: Callable[[Path], None], resume: bool
 ) -> None:

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from kit.drills import NAMED_S, Drill, a_step, ended, kill, last_line, named, note
 from kit.memory_group import inside, killed_for_memory, memory_cgroup
-from kit.real import real_run
+from kit.real import LASTING, real_run
 from kit.runs import QUICK_STOP, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.stack]
 
 Make = Callable[..., ToyRun]
 SESSIONS = "proxy.trials_through=sessions"
-LONG = ("training.total_steps=1000", "supervise.storm_failures=99", "supervise.restart_cap=0.5")
+LONG = (*LASTING, "supervise.storm_failures=99", "supervise.restart_cap=0.5")
 # One kind of end in the gate; the others are `slow`: their sentences are in the tables of causes, too.
 SIGNALS = ("KILL", *(pytest.param(name, marks=pytest.mark.slow) for name in ("SEGV", "TERM")))
 # Signal -> words of the cause, and of the first thing to do
@@ -138,7 +138,7 @@ def test_a_replica_that_dies_for_good(make: Make) -> None:
 
 def test_a_replica_that_starts_late(make: Make) -> None:
     """The evidence is complete once it has been starting 15 s longer than the other one took."""
-    run = make("embedded.faults.late_replica.seconds=25", "training.total_steps=1000")
+    run = make(*LASTING, "embedded.faults.late_replica.seconds=25")
     run.start()
     first = run.until("replica-0", "ready")
     late = run.until("replica-1", "starting")
@@ -227,7 +227,7 @@ def thief_process(port: int) -> Iterator[int]:
 def test_a_port_that_is_taken_between_two_attempts(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    run = make("training.total_steps=1000", "supervise.storm_failures=1", f"session_proxy.port={port}")
+    run = make(*LASTING, "supervise.storm_failures=1", f"session_proxy.port={port}")
     run.start()
     run.until("sessions", "ready")
     run.command("stop")
@@ -322,7 +322,7 @@ class TestThroughSessions:
 
 @pytest.fixture(scope="class")
 def through_proxy() -> Iterator[ToyRun]:
-    with lasting("embedded.turn_latency=0.2") as run:
+    with lasting() as run:
         yield run
 
 

@@ -246,10 +246,10 @@ async def test_two_runs_with_one_seed_are_one_run(run: Run, engine: StartEngine,
 
 async def test_without_a_learning_rate_nothing_is_learned(run: Run, engine: StartEngine) -> None:
     await serve(run, engine)
-    trainer = run.trainer(learning_rate=0.0, total_steps=10)
+    trainer = run.trainer(learning_rate=0.0, total_steps=6)
     assert await trainer.ended() == 0, trainer.text()
     scores = run.scores()
-    assert statistics.mean(scores[-5:]) < statistics.mean(scores[:5]) + 0.12
+    assert statistics.mean(scores[-3:]) < statistics.mean(scores[:3]) + 0.15
     entropies = [line["data"]["actor/entropy"] for line in run.metrics()]
     assert max(entropies) < 1.6 * min(entropies)
     assert {line["data"]["actor/ppo_kl"] for line in run.metrics()} == {0.0}

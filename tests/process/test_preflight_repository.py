@@ -20,7 +20,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan
-from liverl.preflight import repository
+from liverl.preflight import checkpoint_room, repository
 from liverl.preflight.running import run_checks
 from liverl.procs import procfs
 
@@ -96,10 +96,10 @@ def test_the_room_for_checkpoints(
 ) -> None:
     """The lowest seam is faked: what the file system says of its room."""
     room = SimpleNamespace(f_bavail=free, f_frsize=1 << 30)
-    monkeypatch.setattr(repository.os, "statvfs", lambda _: room)
-    check = repository.room(*planned(repo))
+    monkeypatch.setattr(checkpoint_room.os, "statvfs", lambda _: room)
+    check = checkpoint_room.room(*planned(repo))
     assert check.status == status and f"{free} GiB free" in check.text
-    assert repository.room(*planned(repo, "trainer.command=[sbatch, x]")).status == "skipped"
+    assert checkpoint_room.room(*planned(repo, "trainer.command=[sbatch, x]")).status == "skipped"
 
 
 MODEL = {"hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 8,
@@ -121,7 +121,8 @@ MODEL = {"hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, 
         ),
         (MODEL, ("training.total_steps=9", "training.save_freq=3"), 3.4, "ok", "parameters takes about"),
         ({}, (), 51, "ok", "how much a checkpoint takes is not known"),
-        ({}, (), 49, "warn", "that of a 30B model takes more than 50 GiB"),
+        ({}, (), 49, "warn", "one of a 30B model takes more than 50 GiB"),
+        (MODEL, ("training.save_freq=-1",), 0.1, "ok", "no checkpoint is written (training.save_freq: -1)"),
         (None, (), 49, "warn", "No such file or directory"),
     ],
 )
@@ -141,10 +142,57 @@ def test_the_room_is_estimated_from_the_model_where_it_can_be_read(
     loaded = load_config(profile="liverl-gen1", sets=given, env={})
     plan = make_plan(loaded, tmp_path / "p" / "n")
     small = SimpleNamespace(f_bavail=int(free * 1024), f_frsize=1 << 20)
-    monkeypatch.setattr(repository.os, "statvfs", lambda _: small)
-    check = repository.room(plan, loaded.config, {})
+    monkeypatch.setattr(checkpoint_room.os, "statvfs", lambda _: small)
+    check = checkpoint_room.room(plan, loaded.config, {})
     assert check.status == status and words in check.text, check.text
     assert ("training.keep_checkpoints" in check.fix) == ("on disk at once" in words)
+
+
+VERL = "python -m verl.trainer.main_ppo actor_rollout_ref.model.path={model} trainer.n_gpus_per_node=1"
+
+
+@pytest.mark.parametrize(
+    ("script", "free", "status", "words"),
+    [
+        # 99,094,528 numbers of 12 bytes: 1134 MiB
+        (f"{VERL} trainer.save_freq=2 trainer.total_training_steps=4", 2.3, "ok", "takes about 1,134 MiB"),
+        (f"{VERL} trainer.save_freq=2 trainer.total_training_steps=4", 2.1, "warn", "up to 2 are on disk at once"),
+        (f"{VERL} trainer.save_freq=1 trainer.max_actor_ckpt_to_keep=2", 3.2, "warn", "up to 3 are on disk at once"),
+        (f"{VERL} trainer.save_freq=1", 1.2, "ok", "none of them is removed (trainer.max_actor_ckpt_to_keep)"),
+        (f"{VERL} trainer.save_freq=1", 1.0, "warn", "takes about 1,134 MiB"),
+        (f"{VERL} trainer.save_freq=1 algorithm.adv_estimator=gae", 2.0, "warn", "takes about 2,268 MiB"),
+        (VERL, 0.1, "ok", "no checkpoint is written (trainer.save_freq: -1)"),
+        (f'{VERL} "$@"', 1.2, "ok", "how often one is written is not known"),
+        (f'{VERL} "$@"', 1.0, "warn", "how often one is written is not known"),
+        ("python train.py", 51, "ok", "script.sh starts no trainer of verl that can be seen"),
+        ("python train.py", 40, "warn", "script.sh starts no trainer of verl that can be seen"),
+        ("python -m verl.trainer.main_ppo trainer.save_freq=1", 40, "warn", "does not say which model it trains"),
+        (f"{VERL.format(model='/no/such')} trainer.save_freq=1", 40, "warn", "/no/such is not on this host"),
+    ],
+)  # fmt: skip
+def test_the_room_is_estimated_from_what_a_launch_script_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, free: float, status: str, words: str
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(MODEL))
+    (tmp_path / "script.sh").write_text(script.format(model="model") + "\n")
+    command = ("trainer.kind=command", "trainer.command=[bash, script.sh]", f"trainer.cwd={tmp_path}")
+    loaded = load_config(profile="liverl-gen1", sets=(*command, "run.name=n"), env={})
+    plan = make_plan(loaded, tmp_path / "p" / "n")
+    asked: list[str] = []
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        asked.append(str(path))
+        return SimpleNamespace(f_bavail=int(free * 1024), f_frsize=1 << 20)
+
+    monkeypatch.setattr(checkpoint_room.os, "statvfs", statvfs)
+    check = checkpoint_room.room(plan, loaded.config, {})
+    assert check.status == status and words in check.text, check.text
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "script.sh").write_text(f"{script.format(model='model')} trainer.default_local_dir=saved/a\n")
+    checkpoint_room.room(plan, loaded.config, {})
+    told = "verl" in script
+    assert asked == [str(tmp_path), str(tmp_path / "saved") if told else str(tmp_path)]
 
 
 def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:

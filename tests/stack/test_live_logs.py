@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kit.real import ask_replica, real_run, replica_token
+from kit.real import LASTING, ask_replica, real_run, replica_token
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -29,7 +29,7 @@ SOON_S = 10.0  # seconds from the evidence to its alert
 
 @pytest.fixture
 def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
-    return lambda *sets: ending(real_run(tmp_path, "training.total_steps=3000", *sets))
+    return lambda *sets: ending(real_run(tmp_path, *LASTING, *sets))
 
 
 def alerts(run: ToyRun) -> list[Event]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from kit.clients import Clients, Kind
-from kit.real import ask_replica, real_run, records, replica_token, trial_dirs, whole_lines
+from kit.real import LASTING, ask_replica, real_run, records, replica_token, trial_dirs, whole_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -32,7 +32,7 @@ Make = Callable[..., ToyRun]
 
 @pytest.fixture
 def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
-    return lambda *sets: ending(real_run(tmp_path, "training.total_steps=1000", *sets))
+    return lambda *sets: ending(real_run(tmp_path, *LASTING, *sets))
 
 
 def training(run: ToyRun) -> None:

@@ -17,7 +17,7 @@ from liverl.config import load_config
 from liverl.observe.gpu import sampler
 from liverl.plan.verl_overrides import overrides
 from liverl.preflight import liverl_habits
-from liverl.preflight.batches import nearest_divisible
+from liverl.util.multiples import nearest_multiples
 from liverl_tui.cli import main as cli
 
 OF_VERL = ("verl", "in_process")
@@ -158,7 +158,7 @@ def test_the_three_sizes_are_explained(checked: Callable[..., tuple[int, list[di
     ("number", "by", "nearest"), [(7, 4, (4, 8)), (3, 4, (4,)), (8, 4, (8, 12)), (1, 1, (1, 2))]
 )
 def test_nearest_numbers(number: int, by: int, nearest: tuple[int, ...]) -> None:
-    assert nearest_divisible(number, by) == nearest
+    assert nearest_multiples(number, by) == nearest
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from liverl.importing.targets import (
 )
 from liverl.importing.values import Place, Scope, Unknown, Untold
 from liverl.plan.inherit import names_secret
+from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 
@@ -78,6 +79,32 @@ class Imported(msgspec.Struct, frozen=True):
     live: tuple[Note, ...]
     inert: tuple[Note, ...]
     files: tuple[str, ...]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a launch script tells verl's trainer. ``values``: our keys, as text; ``saved_to``: where checkpoints go,
+    "" = not told; ``whole``: no part of the command is left to a shell, so that verl's defaults hold for the rest."""
+
+    values: dict[str, str]
+    saved_to: str
+    whole: bool
+
+
+def script_says(path: Path) -> Said:
+    """What the script at ``path`` tells verl's trainer, whether or not it makes a configuration of ours. Nothing is
+    executed.
+
+    Raises:
+        NothingToImport: it is no script, or starts no trainer of verl that can be seen.
+        OSError: it cannot be read.
+    """
+    builder, scope = Builder(), Scope()
+    if not _read_script(builder, scope, path, _commands(path, _text(path))):
+        raise NothingToImport(f"{path.name} starts no trainer of verl that can be seen")
+    builder.settle()
+    words = [what.lstrip("+").partition("=") for what, _, _ in builder.left]
+    saved_to = next((value.strip("'\"") for key, _, value in words if key == SAVED_TO), "")
+    return Said({key: one.text for key, one in builder.values.items()}, saved_to, not scope.untold)
 
 
 def read_path(path: Path) -> Imported:

@@ -117,7 +117,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("script-modules", "repository:modules", when.command, host=True, seconds=PROGRAMS),
     Entry("job-running", "repository:jobs", when.command, host=True),
     Entry("residue", "repository:residue", when.command, host=True),
-    Entry("checkpoint-room", "repository:room", when.verl_or_command, host=True, changes=True),
+    Entry("checkpoint-room", "checkpoint_room:room", when.verl_or_command, host=True, changes=True),
 )
 OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host
 ON_ENTER = tuple(entry for entry in CHECKS if entry.enter)

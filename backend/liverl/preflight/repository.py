@@ -1,5 +1,5 @@
-"""What LiveRL's dryrun.sh looks at around a launch script: its repositories and pins, modules, room for checkpoints,
-what earlier launches left, and whether one is going on. Nothing is changed, and nothing of the script is executed."""
+"""What LiveRL's dryrun.sh looks at around a launch script: its repositories and pins, modules, what earlier
+launches left, and whether one is going on. Nothing is changed, and nothing of the script is executed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import GAE
 from liverl.preflight.interpreter import ask_python
 from liverl.preflight.launch_script import SHELLS
 from liverl.preflight.liverl_repo import TRAIN, mapping, tree_of
-from liverl.preflight.model import folder_of, named, will_be_made
-from liverl.preflight.modelshape import of_shape, parameters, read_shape, tensors
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.procs import procfs
 from liverl.util.git_head import git_head
 
-PINS, MODULES, ROOM, RESIDUE, JOB = "pins", "script modules", "room for checkpoints", "residue", "job running"
-# dryrun.sh: less than 50 GiB on the volume of the checkpoints is a warning. Only where the model cannot be read.
-ROOM_GIB = 50
-# Bytes of a parameter in a checkpoint of verl's (save_contents: model, optimizer, extra): the weights and AdamW's two
-# moments, in float32.
-_CHECKPOINT = 4 + 8
+PINS, MODULES, RESIDUE, JOB = "pins", "script modules", "residue", "job running"
 # Modules that LiveRL's scripts import, which must come from the repository and not from somewhere else.
 _MODULES = ("harbor", "verl", "verl_patch", "harbor_patch")
 _FIND = (
@@ -111,77 +103,6 @@ def modules(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
         )
     if not missing and not outside:
         yield Check(MODULES, "ok", f"{python} takes {', '.join(found)} from {repos}")
-
-
-def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Check:
-    """How much room there is for checkpoints: those of a script stand below its folder. What they take is estimated
-    from the model's files; where these cannot be read, that is said."""
-    if plan.script is not None:
-        if elsewhere(config):
-            return Check(ROOM, "skipped", "the command runs on another host")
-        folder = main_folder(plan)
-    else:
-        folder = Path(plan.run_dir)
-    there = next((path for path in (folder, *folder.parents) if path.exists()), None)
-    if there is None:
-        return Check(ROOM, "skipped", f"{folder} does not exist")
-    status = os.statvfs(there)
-    free = status.f_bavail * status.f_frsize
-    has, key = f"{there} has {_size(free)} free", "run.run_root" if plan.script is None else "trainer.cwd"
-    fix = f"free space on that disk, or put the run on another one ({key})"
-    count, unknown = _parameters(plan, config, env)
-    if unknown:
-        text = f"{has}; how much a checkpoint takes is not known: {unknown}"
-        if free < ROOM_GIB << 30 and not will_be_made(config):
-            return Check(ROOM, "warn", f"{text}; that of a 30B model takes more than {ROOM_GIB} GiB", fix=fix)
-        return Check(ROOM, "skipped" if will_be_made(config) else "ok", text)
-    one = count * _CHECKPOINT * (2 if config.algorithm.adv_estimator == GAE else 1)
-    most = _checkpoints(config)
-    need = one * (1 if most is None else most)
-    named_count = f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count:,}"
-    text = f"{has}; a checkpoint of {named_count} parameters takes about {_size(one)}"
-    if most is None:
-        text += (
-            ", and none of them is removed (training.keep_checkpoints); how many there will be is not known"
-        )
-    if free < need:
-        words = text if most is None else f"{text}, and up to {most} are on disk at once: {_size(need)}"
-        return Check(ROOM, "warn", words, fix=f"{fix}, or keep fewer (training.keep_checkpoints)")
-    return Check(ROOM, "ok", text)
-
-
-def _checkpoints(config: RunConfig) -> int | None:
-    """How many checkpoints there are at once, at most; None: as many as there will be steps, which nobody has said. The
-    next one is written before the oldest is removed."""
-    training = config.training
-    every, steps, kept = training.save_freq, training.total_steps, training.keep_checkpoints
-    if every <= 0:
-        return 0
-    written = None if steps is None else max(1, -(-steps // every))
-    if kept is None:
-        return written
-    return kept + 1 if written is None else min(kept + 1, written)
-
-
-def _size(count: int) -> str:
-    """Bytes for people: ``46 GiB``, ``12 MiB``."""
-    return f"{count / 2**30:.0f} GiB" if count >= 10 << 30 else f"{count / 2**20:,.0f} MiB"
-
-
-def _parameters(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> tuple[int, str]:
-    """How many parameters the model has; else 0, and why that is not known."""
-    if plan.script is not None:
-        return 0, "only the launch script knows the model"
-    if will_be_made(config):
-        return 0, "the model is made at the start of the run; it is a tiny one"
-    try:
-        folder = folder_of(plan, config, env)
-        if folder is None:
-            return 0, f"{named(config).name} is not on this host"
-        shape = read_shape(folder / "config.json")
-        return parameters(tensors(folder) or of_shape(shape), shape), ""
-    except (OSError, ValueError) as error:
-        return 0, f"{named(config).name}: {getattr(error, 'strerror', None) or error}"
 
 
 def residue(plan: Plan, tmp: Path = Path("/tmp")) -> Check:

@@ -33,8 +33,8 @@ def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
         if asked.thread.is_alive():
             its = file_system(places[what], followed=False)
             hung.setdefault(str(its or "a file system"), []).append(f"{what} ({places[what]})")
-    for disk, whats in hung.items():
-        text = f"{disk}: no answer within {_SECONDS:g} s for {', '.join(whats)}"
+    for disk, names in hung.items():
+        text = f"{disk}: no answer within {_SECONDS:g} s for {', '.join(names)}"
         fix = "see that its server and the network are up; or name a place on another disk"
         yield Check(NAME, "fail", f"{text}: a process that reads there hangs", fix=fix)
     if not hung:
