@@ -98,6 +98,36 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     assert trial_dirs(run.run_dir)
 
 
+def test_a_trainer_that_restarts_waits_for_the_lost_host(launch: Launch, hosts: Hosts) -> None:
+    """One attempt: the host is powered off and boots again, and the trainer goes on from its checkpoint."""
+    run = ToyRun(launch.run_dir("again"))
+    sets = (*TWO, "training.total_steps=4", "training.save_freq=1", "trainer.restart=from_checkpoint")
+    process = launch.up("again", *sets, before=hosts.on(0))
+    Second(launch, hosts, run)
+
+    def trained(count: int) -> bool:
+        assert process.poll() is None, launch.output("again").read_text()[-3000:]
+        return len(steps_of(run)) >= count
+
+    wait_until(lambda: trained(2), RUN, "two steps")
+    hosts.kill(1)
+    waits = f"host n1 ({hosts.address(1)}) is gone: "
+    wait_until(lambda: any(text.startswith(waits) for text in nodes_told(run)), RUN, "the loss to be told")
+    assert not any(text == "all 2 hosts have joined again" for text in nodes_told(run))
+    starts = (run.run_dir / "attempt_001" / "logs").glob("trainer.*.log")
+    assert [path.name for path in starts] == ["trainer.1.log"], "the trainer waits for the host"
+    hosts.boot(1)
+    Second(launch, hosts, run)
+    assert finished(process) == 0, launch.output("again").read_text()[-3000:]
+    result = result_of(run.run_dir)
+    assert (result.state, result.exit_code, result.attempt) == ("done", 0, 1)
+    assert steps_of(run) == [1, 2, 3, 4]
+    told = nodes_told(run)
+    held = next(n for n, text in enumerate(told) if text.startswith("trainer has failed; waiting up to 20 s"))
+    assert told.index("all 2 hosts have joined again") > held
+    nothing_lives(run.run_dir)
+
+
 def test_a_host_whose_cable_is_cut_is_named(launch: Launch, hosts: Hosts) -> None:
     run = ToyRun(launch.run_dir("cut"))
     process = launch.up("cut", *TWO, before=hosts.on(0))
