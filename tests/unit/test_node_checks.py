@@ -188,7 +188,12 @@ def test_gpus_are_counted_on_each_node() -> None:
 
 @pytest.mark.parametrize("foreign", [False, True])
 def test_the_plan_says_what_is_checked(foreign: bool) -> None:
-    sets = ["infrastructure.nnodes=2", "infrastructure.ngpus_per_node=4", "proxy.host=10.0.0.1", "proxy.trials_through=litellm"]
+    sets = [
+        "infrastructure.nnodes=2",
+        "infrastructure.ngpus_per_node=4",
+        "proxy.host=10.0.0.1",
+        "proxy.trials_through=litellm",
+    ]
     sets += ["ray.address=10.0.0.1:6379"] if foreign else ["infrastructure.node0_ip=10.0.0.1"]
     sets += ["model.model_path=/models/m", "data.train_index=/d/t.parquet", "data.val_index=/d/v.parquet"]
     config = load_config(profile="cpu-verl", env={}, sets=sets).config
@@ -196,12 +201,15 @@ def test_the_plan_says_what_is_checked(foreign: bool) -> None:
     assert plan.hosts == 2
     checks = plan.checks
     assert checks == node_checks(config) and checks is not None
-    assert checks.paths.items() >= {
-        "the run's directory": "{attempt_dir}",
-        "model.model_path": "/models/m",
-        "data.train_index": "/d/t.parquet",
-        "data.val_index": "/d/v.parquet",
-    }.items()
+    assert (
+        checks.paths.items()
+        >= {
+            "the run's directory": "{attempt_dir}",
+            "model.model_path": "/models/m",
+            "data.train_index": "/d/t.parquet",
+            "data.val_index": "/d/v.parquet",
+        }.items()
+    )
     assert ("the Python of verl's environment" in checks.paths) is not foreign
     assert os.path.isdir(checks.paths["the package liverl"])
     assert (checks.gpus, checks.shm) == (4, 512 << 20)

@@ -364,7 +364,9 @@ class Nodes:
                 hub.say("nodes", f"host {node.name} is gone: {node.why}", "error", service)
             elif node.command:
                 hub.say("nodes", f"host {node.name} cannot join: {node.why}", "warning", service)
-            elif node.id and self._inspection is not None and node.id in self._inspection.lacks:
+            elif (
+                node.state == "joining" and self._inspection is not None and node.id in self._inspection.lacks
+            ):
                 hub.say("nodes", f"host {node.name} ({node.ip}) {node.why}", "warning", service)
 
     def _judge(self, now: float) -> None:
