@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.host_runs import PROGRAM, Join, nodes_told
 from kit.net_hosts import Hosts
 from kit.runs import ToyRun
 from kit.verl_runs import RUN, Launch, nothing_lives, result_of
 from kit.waiting import wait_until
-
-from .test_joined import PROGRAM, nodes_told
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -36,23 +35,11 @@ class Cluster:
         self.run = ToyRun(launch.run_dir("faults"))
         self.process = launch.up("faults", *SETS, before=hosts.on(0))
         self.file = self.run.run_dir / "cluster.json"
-        self._count = 0
         wait_until(lambda: nodes_told(self.run), RUN, "the head")
 
-    def join(self, number: int, *options: str, run_dir: Path | None = None) -> Joined:
+    def join(self, number: int, *options: str, run_dir: Path | None = None) -> Join:
         """``join`` on a host."""
-        self._count += 1
-        output = self.launch.state / f"join-{self._count}.out"
-        with output.open("wb") as out:
-            process = subprocess.Popen(
-                [*self.hosts.on(number), PROGRAM, "join", str(run_dir or self.run.run_dir), *options],
-                env={**os.environ, "XDG_STATE_HOME": str(self.launch.state)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-        self.launch.processes.append(process)
-        return Joined(process, output)
+        return Join(self.launch, self.hosts, number, run_dir or self.run.run_dir, *options)
 
     def altered(self, name: str, **changes: object) -> Path:
         """A copy of the run's directory for ``join`` whose ``cluster.json`` says something else."""
@@ -70,16 +57,6 @@ class Cluster:
         env = {**os.environ, "XDG_STATE_HOME": str(self.launch.state)}
         done = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
         return {node["name"]: (node["state"], node["why"]) for node in json.loads(done)}
-
-
-class Joined:
-    """One ``join``."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self.process, self.output = process, output
-
-    def said(self) -> str:
-        return self.output.read_text()
 
 
 def named(fault: str, began: float, look: Callable[[], str]) -> str:
@@ -101,7 +78,7 @@ def test_each_fault_is_named(launch: Launch, hosts: Hosts, tmp_path: Path) -> No
     cluster = Cluster(launch, hosts)
     told = json.loads(cluster.file.read_text())
 
-    def line(joined: Joined, words: str) -> Callable[[], str]:
+    def line(joined: Join, words: str) -> Callable[[], str]:
         return lambda: next((one for one in joined.said().splitlines() if words in one), "")
 
     # No host is refused by what it lacks, so that each start of Ray is tried.

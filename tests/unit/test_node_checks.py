@@ -386,3 +386,22 @@ async def test_nothing_is_asked_before_the_proxy_has_its_port() -> None:
     asked.answers = {"a": FIRST, "b": N1}
     await looked(inspection, asked, NODES, 101.0)
     assert asked.asked[0][1]["reach"] == {"the proxy": "10.0.0.1:4711"}
+
+
+async def test_what_was_answered_before_all_was_forgotten_does_not_count() -> None:
+    asked, waits = Asked(), asyncio.Event()
+
+    async def slowly(nodes: Sequence[str], *rest: Any) -> NodeAnswer:
+        await waits.wait()
+        return await asked.ask(nodes, *rest)
+
+    inspection = Inspection(CHECKS, slowly, str, lambda: None)
+    asked.answers = {"a": FIRST, "b": N1}
+    inspection.look(NODES, "10.0.0.1", 100.0)
+    await asyncio.sleep(0)
+    inspection.forget()  # the trainer has failed meanwhile
+    waits.set()
+    await until(lambda: inspection._task is None)
+    assert inspection.lacks == {}
+    await looked(inspection, asked, NODES, 100.0)
+    assert inspection.passed("a") and inspection.passed("b")

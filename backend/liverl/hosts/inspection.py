@@ -40,6 +40,7 @@ class Inspection:
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
         self._not_before = float("-inf")
+        self._since = 0  # how often all was forgotten
 
     def passed(self, node_id: str) -> bool:
         """Whether the trainer may start as far as this node is concerned."""
@@ -78,11 +79,11 @@ class Inspection:
         self._not_before = now + AGAIN_S
         self._task = asyncio.create_task(self._inspect(missing, head, asked))
 
-    async def close(self) -> None:
-        """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+    def forget(self) -> None:
+        """Ask each node again: what they have answered before says nothing any more."""
+        self.lacks.clear()
+        self._since += 1
+        self._failures, self._not_before = 0, float("-inf")
 
     def _question(self) -> tuple[dict[str, Any], dict[str, str]] | None:
         texts = {*self._checks.paths.values(), *self._checks.reach.values(), *self._checks.env.values()}
@@ -97,13 +98,15 @@ class Inspection:
     async def _inspect(
         self, nodes: Sequence[RayNode], head: str, asked: tuple[dict[str, Any], dict[str, str]]
     ) -> None:
+        since = self._since
         try:
             answer = await self._ask([node.node_id for node in nodes], *asked, ANSWER_S)
         except AddressClientGone as error:
             self.failed, self._failures = str(error), self._failures + 1
         else:
             self.failed, self._failures = "", 0
-            self._take(nodes, head, asked[0], answer)
+            if since == self._since:
+                self._take(nodes, head, asked[0], answer)
         finally:
             self._task = None
             self._kick()

@@ -193,33 +193,35 @@ class Nodes:
             return False
         if self._held_since is None:
             self._held_since = now
-            self._supervisor.say("nodes", self._held_words(failed), service=failed)
+            words = f"{failed} has failed; waiting up to {HOLD_S:g} s for Ray to say whether a host was lost"
+            self._supervisor.say("nodes", words, service=failed)
         return now - self._held_since < HOLD_S
 
     async def before_restart(self, failed_at: Sequence[float], service: str) -> None:
-        """Wait, before a trainer that has failed starts again, until Ray had time to say whether a host is gone, and
-        then for the hosts. ``failed_at``: Unix seconds of its last failure; empty: it has not failed.
+        """Wait, before a trainer that has failed starts again, until no host can be behind it: until each has answered
+        anew, or Ray has said that one is gone and all have joined again. ``failed_at``: Unix seconds of its last
+        failure; empty: it has not failed.
 
-        Returns once all hosts are there, or the run ends.
+        Returns once all hosts are there, or the run ends. Ray's word alone would be too late: it came 25 s after the
+        end of the trainer on a busy host, and the trainer would have started on a host that is gone.
         """
-        hub = self._supervisor
+        hub, inspection = self._supervisor, self._inspection
         if not failed_at or (not self._complete and self._gone is None):
             return
         if self._gone is None:
-            hub.say("nodes", self._held_words(service), service=service)
+            words = f"{service} has failed; it restarts once every host has answered, because one may be lost"
+            hub.say("nodes", words, service=service)
+        if inspection is not None:
+            inspection.forget()
         self._restart_held = True
         try:
             while not hub.stopping and self.cause is None:
-                waits = self._gone is not None or hub.now() - failed_at[-1] < HOLD_S
-                if not waits and self.joined >= self._ray.hosts:
+                answered = inspection is not None or hub.now() - failed_at[-1] >= HOLD_S
+                if answered and self._gone is None and self.joined >= self._ray.hosts:
                     return
                 await asyncio.sleep(HELD_S)
         finally:
             self._restart_held = False
-
-    @staticmethod
-    def _held_words(service: str) -> str:
-        return f"{service} has failed; waiting up to {HOLD_S:g} s for Ray to say whether a host was lost"
 
     async def look(self) -> float:
         """Ask Ray once, and let the run be judged anew; returns seconds until the next time."""
