@@ -117,7 +117,7 @@ TABLE = {
     twice: r"this host \(\S+\) has already joined run p/r",
     ended: r"run p/r has ended: all steps done. Continue it with `up --resume`, then join, or join with --next",
     readable_token: r"other users can read \S+/token.*chmod",
-    past: r"batch.end_time is .*, 1 h in the past; set it to",
+    past: r"batch.end_time is .* in the past; set it to the end of the present job",
 }
 
 
