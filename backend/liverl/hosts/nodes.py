@@ -350,7 +350,7 @@ class Nodes:
 
     def _tell(self, before: Sequence[NodeStatus]) -> None:
         service = self._ray.service or None
-        hub, missing = self._supervisor, self._ray.hosts - self.joined
+        hub, missing = self._supervisor, sum(not node.id for node in self.statuses)
         if not before and missing > 0:
             words = f"waiting for {quantity(missing, 'host')} of {self._ray.hosts}; run on each: {self._line}"
             hub.say("nodes", words, service=service)
