@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from kit.net_hosts import Hosts
+from kit.real import whole_lines
 from kit.runs import ToyRun
 from kit.verl_runs import Launch
 
@@ -39,7 +41,7 @@ class Join:
 
 
 def nodes_told(run: ToyRun) -> list[str]:
-    """What the run's events say of its hosts."""
-    if not (run.run_dir / "events.jsonl").exists():
-        return []
-    return [event.text for event in run.events() if event.kind == "nodes"]
+    """What the run's events say of its hosts, read from its file: the backend is on another host, and may have ended."""
+    path = run.run_dir / "events.jsonl"
+    events = [json.loads(line) for line in whole_lines(path)] if path.exists() else []
+    return [event["text"] for event in events if event["kind"] == "nodes"]
