@@ -41,7 +41,7 @@ class Join:
 
 
 def nodes_told(run: ToyRun) -> list[str]:
-    """What the run's events say of its hosts, read from its file: the backend is on another host, and may have ended."""
+    """What the run's events say of its hosts, read from its file: the backend is on another host, and may be gone."""
     path = run.run_dir / "events.jsonl"
     events = [json.loads(line) for line in whole_lines(path)] if path.exists() else []
     return [event["text"] for event in events if event["kind"] == "nodes"]

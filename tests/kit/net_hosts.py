@@ -87,9 +87,9 @@ class Hosts:
         target = str(self._first[number])
         return ("nsenter", "-t", target, "--net", "--uts", "--pid", "--mount", f"--wd={Path.cwd()}")
 
-    def cut(self, number: int) -> None:
+    def cut(self, number: int, net: int = 0) -> None:
         """Pull a host's cable: packets are lost, and nothing is closed."""
-        self._ip(self._switch.pid, f"link set v{number} down")
+        self._ip(self._switch.pid, f"link set {f'v{number}-{net}' if net else f'v{number}'} down")
 
     def mend(self, number: int) -> None:
         """Plug it in again."""

@@ -54,6 +54,11 @@ class Inspection:
         known = self.lacks.get(node_id)
         return self.passed(node_id) and (known is None or not known.gpus)
 
+    def host(self, node_id: str) -> str:
+        """The host name of a node; "" while it has not answered. Ray has only its address."""
+        facts = self._facts.get(node_id)
+        return facts.host if facts is not None else ""
+
     def words(self, node_id: str) -> str:
         """What to say of a node; "" if it has all."""
         known = self.lacks.get(node_id)

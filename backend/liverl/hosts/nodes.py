@@ -256,6 +256,8 @@ class Nodes:
         enough = sum(inspection.counts(node.node_id) for node in alive) >= self._ray.hosts
         found = []
         for node in told:
+            if not self._ours and (name := inspection.host(node.id)):
+                node = msgspec.structs.replace(node, name=name)
             if node.state == "ready":
                 words = inspection.words(node.id)
                 ready = inspection.passed(node.id) and (enough or inspection.counts(node.id))
