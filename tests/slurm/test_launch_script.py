@@ -18,6 +18,7 @@ from kit.verl_runs import RUN, nothing_lives, smoke_directory, verl_python
 from kit.waiting import wait_until
 
 from liverl.plan.guest_path import stub
+from liverl.snapshot_json import decode_snapshot
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -142,8 +143,8 @@ def test_a_script_in_the_form_of_verls_example(
 
     def ended() -> bool:
         if (run.run_dir / "snapshot.json").exists():
-            told = json.loads((run.run_dir / "snapshot.json").read_text())
-            serving.update(one["ip"] for one in told.get("replicas", ()) if one.get("state") == "ready")
+            told = decode_snapshot((run.run_dir / "snapshot.json").read_bytes())
+            serving.update(replica.ip for replica in told.replicas if replica.state == "ready" and replica.ip)
         return two_hosts.job(number)["JobState"] not in ("PENDING", "RUNNING")
 
     wait_until(ended, RUN, "the end of the job")
