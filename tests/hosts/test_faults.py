@@ -144,7 +144,8 @@ def test_each_fault_is_named(launch: Launch, hosts: Hosts, tmp_path: Path) -> No
     hosts.kill(1)
     named("powered off", began, lambda: event("host n1 is gone: ", later))
     assert cluster.states()["n1"][0] == "lost"
-    cluster.process.terminate()
+    words = [*hosts.on(0), PROGRAM, "stop", "--run", str(cluster.run.run_dir)]
+    subprocess.run(words, env={**os.environ, "XDG_STATE_HOME": str(launch.state)}, check=True)
     cluster.process.wait(300)
     assert result_of(cluster.run.run_dir).exit_code == 5
     nothing_lives(cluster.run.run_dir)
