@@ -21,6 +21,8 @@ from kit.runs import ToyRun
 from kit.verl_runs import RUN, Launch, nothing_lives, result_of
 from kit.waiting import wait_until
 
+from liverl.hosts.states import JoinedHost, write_state
+
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 # One host more than there is: the run waits for it, and starts no trainer.
@@ -110,7 +112,12 @@ def test_each_fault_is_named(launch: Launch, hosts: Hosts, tmp_path: Path) -> No
     refused("a port in the range of the workers", "ray.worker_ports: Ray component", 3, flags=clash)
     old = os.environ.get("LIVERL_TEST_OTHER_RAY_PYTHON", "")
     if old:
-        refused("another Ray", "both need the same versions", 3, python=old)
+        attempt = (
+            tmp_path / "attempt"
+        )  # where the head's host has told no versions: verl's would be refused first
+        (attempt / "logs").mkdir(parents=True)
+        write_state(attempt, JoinedHost("n0", hosts.address(0), 1, "joined", ""))
+        refused("another Ray", "both need the same versions", 3, python=old, attempt_dir=str(attempt))
 
     def event(words: str, begin: int) -> str:
         return next((one for one in nodes_told(cluster.run)[begin:] if words in one), "")

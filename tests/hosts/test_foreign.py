@@ -127,3 +127,43 @@ def test_a_run_on_a_cluster_of_others_waits_for_its_hosts_and_shows_them(
     assert steps_of(run) == [1, 2, 3, 4]
     nothing_lives(run.run_dir)
     assert all(node.poll() is None for node in ray.nodes), "the cluster of others goes on"
+
+
+def test_what_a_host_lacks_is_said_before_verl_starts(
+    launch: Launch, hosts: Hosts, ray: Ray, smoke: Path
+) -> None:
+    """One without the data and without a GPU: verl would count those of both together, and
+    wait for ever."""
+    ray.start(0, gpus=2)
+    data = launch.state / "data"
+    data.mkdir()
+    for name in ("train", "val"):
+        shutil.copy(smoke / f"{name}.parquet", data)
+    there = hosts.on(1)
+    subprocess.run([*there, "mount", "-t", "tmpfs", "tmpfs", str(data)], check=True)
+    ray.start(1, gpus=0)
+    run = ToyRun(launch.run_dir("lacks"))
+    sets = ("infrastructure.nnodes=2", "infrastructure.ngpus_per_node=1", "run.topology=in_process")
+    sets += (f"ray.address={ray.address}", f"ray.dashboard_address={ray.dashboard}", "ray.node_deadline=90")
+    sets += (f"ray.auth_token_file={ray.token}", f"model.model_path={smoke}/model")
+    sets += (f"data.train_index={data}/train.parquet", f"data.val_index={data}/val.parquet")
+    process = launch.up("lacks", *sets, before=hosts.on(0))
+
+    def told(words: str) -> bool:
+        assert process.poll() is None, launch.output("lacks").read_text()[-3000:]
+        return any(
+            text.startswith(f"host n1 ({hosts.address(1)}) ") and words in text for text in nodes_told(run)
+        )
+
+    unseen = f"cannot use {data}/train.parquet (data.train_index): No such file or directory; mount or copy it there"
+    wait_until(lambda: told(unseen), RUN, "the data that it does not see")
+    wait_until(lambda: told("Ray has 0 GPUs there, and the run needs 1 on each host"), RUN, "the GPUs")
+    subprocess.run([*there, "umount", str(data)], check=True)
+    assert finished(process) == 1
+    cause = result_of(run.run_dir).cause
+    assert cause is not None
+    assert cause.text.startswith(
+        "1 host of 2 did not join within 90 s (ray.node_deadline): n1: Ray has 0 GPUs there"
+    )
+    assert not (run.run_dir / "attempt_001" / "logs" / "trainer.1.log").exists()
+    nothing_lives(run.run_dir)
