@@ -120,7 +120,7 @@ def test_a_run_on_a_cluster_of_others_waits_for_its_hosts_and_shows_them(
     snapshot = run.snapshot()
     shown = sorted((node.name, node.ip, node.state, node.why) for node in snapshot.nodes)
     assert shown == [("n0", hosts.address(0), "ready", ""), ("n1", hosts.address(1), "ready", "")]
-    assert sorted(replica.node for replica in snapshot.replicas) == ["n0", "n1"]
+    assert sorted(replica.node for replica in snapshot.replicas.items) == ["n0", "n1"]
     assert finished(process) == 0, launch.output("theirs").read_text()[-3000:]
     result = result_of(run.run_dir)
     assert (result.state, result.exit_code, result.attempt) == ("done", 0, 1)

@@ -145,7 +145,7 @@ def test_a_script_in_the_form_of_verls_example(
     def ended() -> bool:
         if (run.run_dir / "snapshot.json").exists():
             told = decode_snapshot((run.run_dir / "snapshot.json").read_bytes())
-            serving.update(one.address for one in told.replicas if one.state == "ready" and one.address)
+            serving.update(one.address for one in told.replicas.items if one.state == "ready" and one.address)
         return two_hosts.job(number)["JobState"] not in ("PENDING", "RUNNING")
 
     wait_until(ended, RUN, "the end of the job")
