@@ -112,9 +112,8 @@ def test_each_fault_is_named(launch: Launch, hosts: Hosts, tmp_path: Path) -> No
     refused("a port in the range of the workers", "ray.worker_ports: Ray component", 3, flags=clash)
     old = os.environ.get("LIVERL_TEST_OTHER_RAY_PYTHON", "")
     if old:
-        attempt = (
-            tmp_path / "attempt"
-        )  # where the head's host has told no versions: verl's would be refused first
+        # Where the head's host has told no versions: those of verl would be refused first.
+        attempt = tmp_path / "attempt"
         (attempt / "logs").mkdir(parents=True)
         write_state(attempt, JoinedHost("n0", hosts.address(0), 1, "joined", ""))
         refused("another Ray", "both need the same versions", 3, python=old, attempt_dir=str(attempt))

@@ -247,6 +247,8 @@ def test_facts_of_this_host(tmp_path: Path) -> None:
 class FakeRay:
     """Ray's client, as far as the child asks nodes with it (simulated): a task runs when it is got."""
 
+    cloudpickle: Any = None
+
     def __init__(self, silent: Sequence[str]) -> None:
         self.silent, self.options, self.cancelled = silent, list[dict[str, Any]](), list[Any]()
 
@@ -277,12 +279,11 @@ def test_each_node_is_asked_by_a_task_on_it(monkeypatch: pytest.MonkeyPatch) -> 
     by_value = list[str]()
     strategies = ModuleType("ray.util.scheduling_strategies")
     strategies.NodeAffinitySchedulingStrategy = SimpleNamespace  # type: ignore[attr-defined]
-    pickle = ModuleType("ray.cloudpickle")
-    pickle.register_pickle_by_value = lambda module: by_value.append(module.__name__)  # type: ignore[attr-defined]
-    modules = {"ray.util.scheduling_strategies": strategies, "ray.cloudpickle": pickle}
+    modules = {"ray.util.scheduling_strategies": strategies}
     monkeypatch.setattr(addresses.importlib, "import_module", modules.__getitem__)
     monkeypatch.delitem(addresses.sys.modules, "liverl_node_facts", raising=False)
     ray = FakeRay(silent=["slow"])
+    ray.cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: by_value.append(module.__name__))
     asker = addresses.NodeAsker(ray)
     facts, errors = asker.ask(["up", "broken", "slow"], {"paths": {}}, {"PYTHONPATH": "/x"}, 3.0)
     assert facts["up"]["function"] == "look" and len(facts["up"]["asked"]) == 2

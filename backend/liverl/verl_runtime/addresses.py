@@ -122,7 +122,7 @@ class NodeAsker:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             spec.loader.exec_module(module)
-            importlib.import_module("ray.cloudpickle").register_pickle_by_value(module)
+            self._ray.cloudpickle.register_pickle_by_value(module)
             self._task = self._ray.remote(num_cpus=0, max_retries=0)(module.look)
         return self._task
 
