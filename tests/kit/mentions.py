@@ -360,8 +360,8 @@ _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
 OPTIONS_OF_OTHERS = {
-    "--num-gpus",  # ray start
-    "--shm-size",  # docker run
+    "--num-gpus": "of ray start",
+    "--shm-size": "of docker",
     "--tool-call-parser": "vLLM's, in advice for a foreign run",
     "--request-timeout": "of kubectl",
     "--cache-dir": "of kubectl",

@@ -283,7 +283,9 @@ def test_each_node_is_asked_by_a_task_on_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(addresses.importlib, "import_module", modules.__getitem__)
     monkeypatch.delitem(addresses.sys.modules, "liverl_node_facts", raising=False)
     ray = FakeRay(silent=["slow"])
-    ray.cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: by_value.append(module.__name__))
+    ray.cloudpickle = SimpleNamespace(
+        register_pickle_by_value=lambda module: by_value.append(module.__name__)
+    )
     asker = addresses.NodeAsker(ray)
     facts, errors = asker.ask(["up", "broken", "slow"], {"paths": {}}, {"PYTHONPATH": "/x"}, 3.0)
     assert facts["up"]["function"] == "look" and len(facts["up"]["asked"]) == 2
