@@ -212,6 +212,7 @@ def known_elsewhere() -> frozenset[str]:
 
 
 OTHERS: dict[str, str] = {
+    "ray.util.scheduling_strategies": "a module of Ray",
     "data.step": "seconds by which a clock was set, in an event",
     "data.suspended": "seconds for which a host was suspended, in an event",
     "proxy.clients": "the connections of the proxy, in status --json",
