@@ -54,8 +54,8 @@ OLD_S = 20.0  # seconds: Ray's copy of a node's figures is up to 15 s old (agent
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """A host of a run on several hosts, whose Ray head the run has started. Its figures are those that Ray's agent
-    there measured at ``measured_at``, on the clock of the backend's host; sizes in bytes."""
+    """A host of a run on several hosts. Its figures are those that Ray's agent there measured at ``measured_at``, by
+    the clock of the backend's host; sizes in bytes."""
 
     name: str  # its host name; "" of one that has not joined
     ip: str  # for the other hosts; "" of one that has not joined

@@ -24,8 +24,7 @@ def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int
     """List the hosts of a run on several hosts: name, address, state, CPU, memory, shared memory and free disk; below a
     missing or lost host, the command to run there.
 
-    Figures that are over 20 s old show their age. A run on one host, or on a Ray cluster that it did not start, lists
-    none.
+    Figures that are over 20 s old show their age. A run on one host, or of a launch script, lists none.
     """
     from liverl.offline.present import present
 

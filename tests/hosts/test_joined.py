@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from kit.host_runs import PROGRAM, Join, nodes_told
 from kit.net_hosts import Hosts
 from kit.real import trial_dirs
 from kit.runs import ToyRun
@@ -25,34 +24,6 @@ from liverl.observe.metrics.steps import MetricsReader
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 TWO = ("infrastructure.nnodes=2", "infrastructure.ngpus_per_node=1", "run.topology=in_process")
-PROGRAM = str(Path(sys.executable).with_name("liverl-tui"))
-
-
-class Second:
-    """``join`` on host 1."""
-
-    def __init__(self, launch: Launch, hosts: Hosts, run: ToyRun, *options: str) -> None:
-        self._output = launch.state / f"join-{len(launch.processes)}.out"
-        with self._output.open("wb") as out:
-            self._process = subprocess.Popen(
-                [*hosts.on(1), PROGRAM, "join", str(run.run_dir), *options],
-                env={**os.environ, "XDG_STATE_HOME": str(launch.state)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-        launch.processes.append(self._process)
-
-    def ended(self, seconds: float) -> tuple[int, str]:
-        """Its exit status and what it has said, once it has ended."""
-        return self._process.wait(seconds), self._output.read_text()
-
-
-def nodes_told(run: ToyRun) -> list[str]:
-    """What the run's events say of its hosts."""
-    if not (run.run_dir / "events.jsonl").exists():
-        return []
-    return [event.text for event in run.events() if event.kind == "nodes"]
 
 
 def steps_of(run: ToyRun) -> list[int]:
@@ -63,7 +34,7 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     run = ToyRun(launch.run_dir("two"))
     sets = (*TWO, "training.total_steps=6", "training.save_freq=2")
     process = launch.up("two", *sets, before=hosts.on(0))
-    Second(launch, hosts, run)  # may be started before the run
+    Join(launch, hosts, 1, run.run_dir)  # may be started before the run
 
     def trained(count: int) -> bool:
         assert process.poll() is None, launch.output("two").read_text()[-3000:]
@@ -83,7 +54,7 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     nothing_lives(run.run_dir)
 
     hosts.boot(1)
-    second = Second(launch, hosts, run, "--next")
+    second = Join(launch, hosts, 1, run.run_dir, "--next")
     process = launch.resume("two", before=hosts.on(0))
     assert finished(process) == 0, launch.output("two").read_text()[-3000:]
     result = result_of(run.run_dir)
@@ -98,10 +69,40 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     assert trial_dirs(run.run_dir)
 
 
+def test_a_trainer_that_restarts_waits_for_the_lost_host(launch: Launch, hosts: Hosts) -> None:
+    """One attempt: the host is powered off and boots again, and the trainer goes on from its checkpoint."""
+    run = ToyRun(launch.run_dir("again"))
+    sets = (*TWO, "training.total_steps=4", "training.save_freq=1", "trainer.restart=from_checkpoint")
+    process = launch.up("again", *sets, before=hosts.on(0))
+    Join(launch, hosts, 1, run.run_dir)
+
+    def trained(count: int) -> bool:
+        assert process.poll() is None, launch.output("again").read_text()[-3000:]
+        return len(steps_of(run)) >= count
+
+    wait_until(lambda: trained(2), RUN, "two steps")
+    hosts.kill(1)
+    waits = f"host n1 ({hosts.address(1)}) is gone: "
+    wait_until(lambda: any(text.startswith(waits) for text in nodes_told(run)), RUN, "the loss to be told")
+    assert not any(text == "all 2 hosts have joined again" for text in nodes_told(run))
+    starts = (run.run_dir / "attempt_001" / "logs").glob("trainer.*.log")
+    assert [path.name for path in starts] == ["trainer.1.log"], "the trainer waits for the host"
+    hosts.boot(1)
+    Join(launch, hosts, 1, run.run_dir)
+    assert finished(process) == 0, launch.output("again").read_text()[-3000:]
+    result = result_of(run.run_dir)
+    assert (result.state, result.exit_code, result.attempt) == ("done", 0, 1)
+    assert steps_of(run) == [1, 2, 3, 4]
+    told = nodes_told(run)
+    held = next(n for n, text in enumerate(told) if text.startswith("trainer has failed; it restarts once"))
+    assert told.index("all 2 hosts have joined again") > held
+    nothing_lives(run.run_dir)
+
+
 def test_a_host_whose_cable_is_cut_is_named(launch: Launch, hosts: Hosts) -> None:
     run = ToyRun(launch.run_dir("cut"))
     process = launch.up("cut", *TWO, before=hosts.on(0))
-    second = Second(launch, hosts, run)
+    second = Join(launch, hosts, 1, run.run_dir)
     joined = f"host n1 ({hosts.address(1)}) has joined: 2 of 2"
     wait_until(lambda: joined in nodes_told(run), RUN, "the second host")
     hosts.cut(1)  # nothing is closed: Ray notices after a minute without heartbeats

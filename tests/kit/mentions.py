@@ -212,6 +212,7 @@ def known_elsewhere() -> frozenset[str]:
 
 
 OTHERS: dict[str, str] = {
+    "ray.util.scheduling_strategies": "a module of Ray",
     "data.step": "seconds by which a clock was set, in an event",
     "data.suspended": "seconds for which a host was suspended, in an event",
     "proxy.clients": "the connections of the proxy, in status --json",
@@ -360,6 +361,8 @@ _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
 OPTIONS_OF_OTHERS = {
+    "--num-gpus": "of ray start",
+    "--shm-size": "of docker",
     "--tool-call-parser": "vLLM's, in advice for a foreign run",
     "--request-timeout": "of kubectl",
     "--cache-dir": "of kubectl",

@@ -37,9 +37,11 @@ def refused() -> str:
 
 
 class Hosts:
-    """``count`` hosts n0, n1, ... with the addresses 10.77.0.10, .11, ... on one net. ``folder``: for their files."""
+    """``count`` hosts n0, n1, ... with the addresses 10.77.0.10, .11, ... on one net, and 10.78.0.10, ... on the second
+    of ``nets``, which is apart from the first. ``folder``: for their files."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, nets: int = 1) -> None:
+        self._nets = nets
         self._names = folder / "etc-hosts"
         lines = [f"{self.address(number)} n{number}" for number in range(count)]
         self._names.write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
@@ -50,8 +52,9 @@ class Hosts:
         )
         try:
             wait_until(lambda: _other_net(self._switch.pid), what="the switch")
-            self._ip(self._switch.pid, "link add br0 type bridge")
-            self._ip(self._switch.pid, "link set br0 up")
+            for net in range(nets):
+                self._ip(self._switch.pid, f"link add br{net} type bridge")
+                self._ip(self._switch.pid, f"link set br{net} up")
             for number in range(count):
                 self.boot(number)
         except BaseException:
@@ -59,9 +62,9 @@ class Hosts:
             raise
 
     @staticmethod
-    def address(number: int) -> str:
-        """The address of a host on the net of all."""
-        return f"10.77.0.{10 + number}"
+    def address(number: int, net: int = 0) -> str:
+        """The address of a host on a net of all."""
+        return f"10.{77 + net}.0.{10 + number}"
 
     def boot(self, number: int) -> None:
         """Start a host that does not run, without a process but its first."""
@@ -70,21 +73,23 @@ class Hosts:
         self._holders[number] = holder
         self._first[number] = wait_until(lambda: _ready(holder), what=f"host n{number}")
         # A host that boots again keeps its address of the link, or the others would send to the old one for a while.
-        end = f"name eth0 address 02:00:00:00:00:{10 + number:02x} netns {self._first[number]}"
-        self._ip(self._switch.pid, f"link add v{number} type veth peer {end}")
-        self._ip(self._switch.pid, f"link set v{number} master br0 up")
-        for words_ in (f"addr add {self.address(number)}/24 dev eth0", "link set eth0 up",
-                       "route add default via 10.77.0.1"):  # fmt: skip
-            self._ip(self._first[number], words_)
+        for net in range(self._nets):
+            link = f"address 02:00:00:00:{net:02x}:{10 + number:02x} netns {self._first[number]}"
+            end = f"v{number}" if net == 0 else f"v{number}-{net}"
+            self._ip(self._switch.pid, f"link add {end} type veth peer name eth{net} {link}")
+            self._ip(self._switch.pid, f"link set {end} master br{net} up")
+            for words_ in (f"addr add {self.address(number, net)}/24 dev eth{net}", f"link set eth{net} up"):
+                self._ip(self._first[number], words_)
+        self._ip(self._first[number], "route add default via 10.77.0.1")
 
     def on(self, number: int) -> tuple[str, ...]:
         """The command that runs the one behind it on a host, as the same user in the same directory."""
         target = str(self._first[number])
         return ("nsenter", "-t", target, "--net", "--uts", "--pid", "--mount", f"--wd={Path.cwd()}")
 
-    def cut(self, number: int) -> None:
+    def cut(self, number: int, net: int = 0) -> None:
         """Pull a host's cable: packets are lost, and nothing is closed."""
-        self._ip(self._switch.pid, f"link set v{number} down")
+        self._ip(self._switch.pid, f"link set {f'v{number}-{net}' if net else f'v{number}'} down")
 
     def mend(self, number: int) -> None:
         """Plug it in again."""

@@ -122,7 +122,10 @@ class Slurm:
         return (self.folder / f"slurm-{number}.out").read_text()
 
     def end(self) -> None:
-        """End its daemons. Jobs have to have ended."""
+        """End its jobs, those of a test that has failed, and its daemons."""
+        if self._asked("squeue", "-h", "-o", "%i"):
+            self._asked("scancel", "--user", getpass.getuser())
+            wait_until(lambda: not self._asked("squeue", "-h", "-o", "%i"), 180, "the end of all jobs")
         for daemon in reversed(self._daemons):
             daemon.terminate()
             daemon.wait(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -16,8 +17,10 @@ from liverl.hosts.refusals import refusal
 from liverl.hosts.states import JoinedHost, read_states
 from liverl.model import NodeStatus
 from liverl.plan.ray import ray_plan
+from liverl.plan.spec import NodeChecks
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
+from liverl.verl.discovery.address_client import NodeAnswer
 from liverl.verl.discovery.ray_rest import RayNode
 from liverl_tui.cli.main import run as liverl_tui
 from liverl_tui.cli.nodes import lines
@@ -396,3 +399,83 @@ def test_hosts_of_a_run_without_a_backend_are_those_of_its_last_state(
     run.snapshot.write_bytes(encode_snapshot(replace(last, nodes=())))
     assert liverl_tui(["nodes", str(run.path)]) == 0
     assert capsys.readouterr().out == "run p/r waits for no other hosts\n"
+
+
+HOSTS = tuple(NodeStatus(name, f"10.0.0.{n}", name, "ready", "", 0.0) for n, name in enumerate(("n0", "n1")))
+
+
+def watching(hub: Hub, ask: object = None) -> Nodes:
+    """The hosts of a run on two. ``ask``: answers for them, None: nothing is checked."""
+    plan = replace(ray_plan(load_config(profile="cpu-verl", env={}).config, Hub.run_dir), hosts=2)
+    hub.slots = restarting("preparing")  # type: ignore[misc]
+    checks = None if ask is None else NodeChecks()
+    return Nodes(hub, replace(plan, node_deadline=60.0, checks=checks), ask, str)  # type: ignore[arg-type]
+
+
+async def test_a_trainer_that_has_not_failed_starts_at_once() -> None:
+    nodes = watching(Hub())
+    nodes.observe(HOSTS)
+    await nodes.before_restart((), "trainer")
+
+
+async def test_a_trainer_starts_again_once_every_host_has_answered_anew() -> None:
+    """Ray says that a host is gone too late."""
+    hub, answers, asked = Hub(), dict[str, dict[str, object]](), list[list[str]]()
+
+    async def ask(names: list[str], *_rest: object) -> NodeAnswer:
+        asked.append(names)
+        return NodeAnswer({name: answers[name] for name in names if name in answers})
+
+    def listed(*dead: str) -> tuple[RayNode, ...]:
+        return tuple(
+            RayNode(one.id, one.ip, "DEAD" if one.id in dead else "ALIVE", name=one.name, message=DEAD)
+            for one in HOSTS
+        )
+
+    def look(*dead: str) -> None:
+        hub.clock += 20
+        found = listed(*dead)
+        told = assess_nodes(nodes.statuses, found, (), 2, hub.clock, LINE, "10.0.0.0")
+        nodes.observe(nodes._inspected(told, found))
+
+    def facts(name: str) -> dict[str, object]:
+        origins = {"verl": "/verl/__init__.py"}
+        return {"host": name, "python": "3.11.7", "at": 1.0, "asked": [1.0, 1.0], "origins": origins}
+
+    answers |= {"n0": facts("n0"), "n1": facts("n1")}
+    nodes = watching(hub, ask)
+    while nodes.joined < 2:
+        look()
+        await asyncio.sleep(0)
+    assert nodes._complete
+    before = len(asked)
+    del answers["n1"]  # it was powered off, and Ray calls it ALIVE
+    waits = asyncio.create_task(nodes.before_restart((hub.clock,), "trainer"))
+    while len(asked) < before + 3:
+        look()
+        await asyncio.sleep(0)
+    assert not waits.done() and nodes.cause is None
+    assert "trainer has failed; it restarts once every host has answered, because one may be lost" in hub.said
+    look("n1")
+    assert f"host n1 (10.0.0.1) is gone: {DEAD}; waiting up to 60 s (ray.node_deadline)" in hub.said[-1]
+    assert not waits.done()
+    answers["n1"] = facts("n1")  # it boots again
+    while not waits.done():
+        look()
+        await asyncio.sleep(0.01)
+    await waits
+    assert hub.said[-1] == "all 2 hosts have joined again"
+    assert nodes.cause is None
+
+
+async def test_a_trainer_does_not_start_again_when_the_run_ends() -> None:
+    hub = Hub()
+    nodes = watching(hub)
+    nodes.observe(HOSTS)
+    nodes.observe((HOSTS[0], replace(HOSTS[1], state="lost", why=DEAD, command=LINE)))
+    waits = asyncio.create_task(nodes.before_restart((hub.clock,), "trainer"))
+    await asyncio.sleep(0)
+    hub.clock += 61
+    nodes.observe((HOSTS[0], replace(HOSTS[1], state="lost", why=DEAD, command=LINE)))
+    await waits
+    assert nodes.cause is not None and "did not join within 60 s (ray.node_deadline)" in nodes.cause.text

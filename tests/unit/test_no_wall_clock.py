@@ -35,6 +35,11 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/external/config_file.py": (1, SHOWN),
     "backend/liverl/external/repair.py": (1, SHOWN),
     "backend/liverl/hosts/lacks.py": (1, PROTOCOL),
+    "backend/liverl/verl_runtime/addresses.py": (
+        2,
+        PROTOCOL,
+    ),  # against which the clock of a node is compared
+    "backend/liverl/verl_runtime/node_facts.py": (1, PROTOCOL),
     "backend/liverl/observe/boot/replica_stages.py": (1, STAMPS),
     "backend/liverl/observe/clock_jumps.py": (
         1,

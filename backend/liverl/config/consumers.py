@@ -208,7 +208,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.ray_key(inert.RAY_RUNS),
     ),
     _group(
-        "ray: node_deadline worker_ports",
+        "ray: node_deadline",
+        {_PLAN: when.several_hosts},
+        inert.ray_key("this run is on one host"),
+    ),
+    _group(
+        "ray: worker_ports",
         {_PLAN: when.joined_hosts},
         inert.ray_key("no other host joins the Ray of this run"),
     ),

@@ -109,7 +109,9 @@ class Run:
             source.finishing = self._finishing
         self.nodes: Nodes | None = None
         if plan.ray is not None and plan.ray.hosts > 1:
-            self.nodes = nodes = Nodes(supervisor, plan.ray)
+            found = source if isinstance(source, VerlReplicas) else None
+            asked = (None, str) if found is None else (found.ask_nodes, found.filled)
+            self.nodes = nodes = Nodes(supervisor, plan.ray, *asked)
             supervisor.joined_hosts = lambda: nodes.joined
             replicas.node_of = nodes.name_of
             if isinstance(source, VerlReplicas):
@@ -243,6 +245,8 @@ class Run:
         await self.stacks.before_kill(instance, why)
 
     async def _before_start(self, instance: Instance) -> Cause | None:
+        if self.nodes is not None and instance.spec.ends_run:
+            await self.nodes.before_restart(instance.machine.failures[-1:], instance.name)
         return await self._second_looks.before(instance)
 
     def _unwritten(self, kind: str) -> str | None:

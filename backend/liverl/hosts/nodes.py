@@ -1,4 +1,5 @@
-"""The hosts of a run whose Ray head is our own: which have joined, which are missing, and which were lost."""
+"""The hosts of a run on several: which are nodes of its Ray cluster, whoever started that, and have what the run needs;
+which are missing, and which were lost."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from typing import Literal
 
 import msgspec
 
+from liverl.external.port_holders import own_addresses
 from liverl.hosts.cluster import NotPrivate, read_cluster
 from liverl.hosts.figures import Figures
+from liverl.hosts.inspection import Ask, Fill, Inspection
 from liverl.hosts.lacks import versions
 from liverl.hosts.states import JoinedHost, read_states, write_state
 from liverl.model import Cause, GpuStatus, Level, NodeStatus
@@ -20,7 +23,7 @@ from liverl.plan.spec import RayPlan
 from liverl.rundir.layout import hostname
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.plural import quantity
-from liverl.verl.discovery.ray_rest import RayError, RayNode, RayRest
+from liverl.verl.discovery.ray_rest import RayError, RayNode, RayRest, variable_token
 
 State = Literal["missing", "joining", "ready", "lost"]
 LOOK_S, LATER_S = 2.0, 5.0  # seconds between two looks: while a host is missing, and once all have joined
@@ -32,6 +35,14 @@ HELD_S, HOLD_S = 0.5, 20.0  # ... and while the end of a service is not judged, 
 def join_line(run_dir: Path | str) -> str:
     """What to run on another host."""
     return f"liverl-tui join {shlex.quote(str(run_dir))}"
+
+
+def start_line(ray: RayPlan) -> str:
+    """What to run on another host, where the cluster is not ours."""
+    words = f"ray start --address={shlex.quote(ray.address)}"
+    if not ray.token_file:
+        return words
+    return f"RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={shlex.quote(ray.token_file)} {words}"
 
 
 def assess_nodes(
@@ -101,13 +112,22 @@ def _death(node: RayNode, joined: JoinedHost | None, head: str) -> str:
 
 class Nodes:
     """Watches the hosts of a run. ``statuses``: of each; ``cause``: why the run fails, once the deadline has passed
-    before all have joined, or a host was lost; ``joined``: number of hosts that are nodes of the cluster now."""
+    before all have joined, or a host was lost; ``joined``: number of hosts that are nodes of the cluster now, and have
+    what the run needs."""
 
-    def __init__(self, supervisor: Supervisor, ray: RayPlan) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        ray: RayPlan,
+        ask: Ask | None = None,
+        fill: Fill = str,
+    ) -> None:
+        """``ask``: asks nodes what they have; None: what they have is not checked. ``fill``: fills in placeholders."""
         self.statuses: tuple[NodeStatus, ...] = ()
         self.cause: Cause | None = None
         self._supervisor, self._ray = supervisor, ray
         self._held_since: float | None = None  # since when the end of a service is not judged
+        self._restart_held = False  # whether a trainer waits to start again
         self._complete = False  # whether all hosts were there
         self._gone: Cause | None = (
             None  # why a host that is waited for is gone, while the trainer starts again
@@ -117,13 +137,31 @@ class Nodes:
         self._unwritten: str | None = ""  # why that is not written yet; None once it is
         self._figures, self._figures_at = Figures(), float("-inf")
         self._unmeasured = ""  # why the figures are not known; "" if they are
-        self._head = ray.dashboard.rpartition(":")[0]
-        self._line = join_line(supervisor.run_dir)
+        self._ours = bool(ray.service)
+        self._head = ray.dashboard.rpartition(":")[0] if self._ours else ""
+        self._line = join_line(supervisor.run_dir) if self._ours else start_line(ray)
+        self._inspection: Inspection | None = None
+        if ray.checks is not None and ask is not None:
+            self._inspection = Inspection(ray.checks, ask, fill, supervisor.kick)
+        self._unlisted = ""  # why the cluster does not list its nodes; "" if it does
+        self._known: set[str] = set()  # ids of the nodes that were alive while the run watched
 
     @property
     def joined(self) -> int:
-        """Number of hosts that are ready."""
-        return sum(node.state == "ready" for node in self.statuses)
+        """Number of hosts that the run can use. Less than it needs, as long as verl may put a process on a host that
+        lacks something."""
+        ready = [node for node in self.statuses if node.state == "ready"]
+        inspection = self._inspection
+        if inspection is None:
+            return len(ready)
+        count = sum(inspection.counts(node.id) for node in ready)
+        alive = [node for node in self.statuses if node.id and node.state in ("ready", "joining")]
+        held_up = not all(inspection.passed(node.id) for node in alive)
+        return min(count, self._ray.hosts - 1) if held_up else count
+
+    def _is_here(self, ip: str | None) -> bool:
+        """Whether this is an address of this host."""
+        return ip == self._head if self._ours else ip in own_addresses()
 
     def measured(self) -> tuple[NodeStatus, ...]:
         """``statuses`` with what is measured on the hosts."""
@@ -131,9 +169,9 @@ class Nodes:
 
     def gpus(self, own: Sequence[GpuStatus]) -> tuple[GpuStatus, ...]:
         """``own``, the GPUs of this host, and those of the others that Ray's agents see."""
-        name = next((node.name for node in self.statuses if node.ip == self._head), hostname())
+        name = next((node.name for node in self.statuses if self._is_here(node.ip)), hostname())
         here = (msgspec.structs.replace(gpu, node=name) for gpu in own)
-        others = [node for node in self.measured() if node.ip != self._head]
+        others = [node for node in self.measured() if not self._is_here(node.ip)]
         return (*here, *self._figures.gpus(others, self._supervisor.now()))
 
     def name_of(self, ip: str | None) -> str:
@@ -142,7 +180,7 @@ class Nodes:
 
     def elsewhere(self, ip: str | None) -> bool:
         """Whether this is the address of another host of the run."""
-        return ip is not None and ip != self._head and any(node.ip == ip for node in self.statuses)
+        return ip is not None and not self._is_here(ip) and any(node.ip == ip for node in self.statuses)
 
     def may_be_behind(self, failed: str) -> bool:
         """Whether a service that has just failed is not judged yet: a host may be behind it. Ray says that a host is
@@ -159,25 +197,76 @@ class Nodes:
             self._supervisor.say("nodes", words, service=failed)
         return now - self._held_since < HOLD_S
 
+    async def before_restart(self, failed_at: Sequence[float], service: str) -> None:
+        """Wait, before a trainer that has failed starts again, until no host can be behind it: until each has answered
+        anew, or Ray has said that one is gone and all have joined again. ``failed_at``: Unix seconds of its last
+        failure; empty: it has not failed.
+
+        Returns once all hosts are there, or the run ends. Ray's word alone would be too late: it came 25 s after the
+        end of the trainer on a busy host, and the trainer would have started on a host that is gone.
+        """
+        hub, inspection = self._supervisor, self._inspection
+        if not failed_at or (not self._complete and self._gone is None):
+            return
+        if self._gone is None:
+            words = f"{service} has failed; it restarts once every host has answered, because one may be lost"
+            hub.say("nodes", words, service=service)
+        if inspection is not None:
+            inspection.forget()
+        self._restart_held = True
+        try:
+            while not hub.stopping and self.cause is None:
+                answered = inspection is not None or hub.now() - failed_at[-1] >= HOLD_S
+                if answered and self._gone is None and self.joined >= self._ray.hosts:
+                    return
+                await asyncio.sleep(HELD_S)
+        finally:
+            self._restart_held = False
+
     async def look(self) -> float:
         """Ask Ray once, and let the run be judged anew; returns seconds until the next time."""
-        before = self.statuses
+        before, hub = self.statuses, self._supervisor
         listed = await self._listed()
         if any(node.state == "ALIVE" for node in listed):  # until then the head does not list itself
-            hub = self._supervisor
-            own = await self._of_this_host()
-            states = await asyncio.to_thread(read_states, hub.attempt_dir)
-            states = (own, *(state for state in states if state.ip != own.ip))
-            self.observe(
-                assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line, self._head)
-            )
+            states: tuple[JoinedHost, ...] = ()
+            if self._ours:
+                own = await self._of_this_host()
+                states = await asyncio.to_thread(read_states, hub.attempt_dir)
+                states = (own, *(state for state in states if state.ip != own.ip))
+            told = assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line, self._head)
+            self.observe(self._inspected(told, listed))
             await self._measure()
+        elif not self._ours and not before:
+            self.observe(assess_nodes((), (), (), self._ray.hosts, hub.now(), self._line))
         if self.statuses != before:
-            self._supervisor.pace.changed()
-        self._supervisor.kick()
-        if self._held_since is not None:
+            hub.pace.changed()
+        hub.kick()
+        if self._held_since is not None or self._restart_held:
             return HELD_S
         return LATER_S if self._complete else LOOK_S
+
+    def _inspected(self, told: tuple[NodeStatus, ...], listed: Sequence[RayNode]) -> tuple[NodeStatus, ...]:
+        """The hosts' states with what they lack: one that Ray lists is ready once it has what the run needs."""
+        inspection = self._inspection
+        if inspection is None:
+            return told
+        alive = [node for node in listed if node.state == "ALIVE"]
+        inspection.look(alive, self._head, self._supervisor.now())
+        before = {(node.id, node.state): node.since for node in self.statuses}
+        enough = sum(inspection.counts(node.node_id) for node in alive) >= self._ray.hosts
+        found = []
+        for node in told:
+            if not self._ours and (name := inspection.host(node.id)):
+                node = msgspec.structs.replace(node, name=name)
+            if node.state == "ready":
+                words = inspection.words(node.id)
+                ready = inspection.passed(node.id) and (enough or inspection.counts(node.id))
+                state: State = "ready" if ready else "joining"
+                since = before.get((node.id, state), self._supervisor.now())
+                why = "; ".join(filter(None, (node.why, words)))
+                node = msgspec.structs.replace(node, state=state, why=why, since=since)
+            found.append(node)
+        return tuple(found)
 
     async def _of_this_host(self) -> JoinedHost:
         """What hosts that join compare with, written where they wait for it; without versions, if these cannot be
@@ -214,20 +303,28 @@ class Nodes:
         return any(slot.spec.restart.mode != "never" and slot.state not in final for slot in ending)
 
     def _rest(self) -> RayRest | None:
-        hub = self._supervisor
-        slot = hub.slots.get(self._ray.service)
+        hub, ray = self._supervisor, self._ray
+        if not self._ours:
+            token = hub.run_dir / ray.token_file if ray.token_file else variable_token(os.environ)
+            return RayRest(hub.http, f"http://{ray.dashboard}", token)
+        slot = hub.slots.get(ray.service)
         port = slot.current.port(self._ray.port) if slot is not None and slot.state == "ready" else None
         if port is None:
             return None
         return RayRest(hub.http, f"http://{self._head}:{port}", hub.run_dir / self._ray.token_file)
 
     async def _listed(self) -> tuple[RayNode, ...]:
-        """Ray's nodes; none while the head does not answer, which its own probe tells."""
+        """Ray's nodes; none while the head does not answer, which the probe of our own tells. Of a cluster of others
+        those that were dead before the run are left out."""
         rest = self._rest()
         try:
-            return () if rest is None else await rest.nodes()
-        except RayError:
+            listed = () if rest is None else await rest.nodes()
+        except RayError as error:
+            self._unlisted = str(error)
             return ()
+        self._unlisted = ""
+        self._known |= {node.node_id for node in listed if node.state == "ALIVE"}
+        return listed if self._ours else tuple(node for node in listed if node.node_id in self._known)
 
     async def _measure(self) -> None:
         """Take what Ray's agents measure. Where the dashboard does not tell it, it becomes old, and is shown so."""
@@ -254,22 +351,27 @@ class Nodes:
         self._judge(now)
 
     def _tell(self, before: Sequence[NodeStatus]) -> None:
-        hub, missing = self._supervisor, self._ray.hosts - self.joined
+        service = self._ray.service or None
+        hub, missing = self._supervisor, sum(not node.id for node in self.statuses)
         if not before and missing > 0:
             words = f"waiting for {quantity(missing, 'host')} of {self._ray.hosts}; run on each: {self._line}"
-            hub.say("nodes", words, service=self._ray.service)
+            hub.say("nodes", words, service=service)
         earlier = {(node.name, node.state, node.why) for node in before}
         for node in self.statuses:
             if not node.name or (node.name, node.state, node.why) in earlier:
                 continue
-            if node.state == "ready" and node.ip != self._head:
+            if node.state == "ready" and (node.ip != self._head or node.why):
                 words = f"host {node.name} ({node.ip}) has joined: {self.joined} of {self._ray.hosts}"
                 level: Level = "warning" if node.why else "info"
-                hub.say("nodes", words + (f"; {node.why}" if node.why else ""), level, self._ray.service)
+                hub.say("nodes", words + (f"; {node.why}" if node.why else ""), level, service)
             elif node.state == "lost":
-                hub.say("nodes", f"host {node.name} is gone: {node.why}", "error", self._ray.service)
+                hub.say("nodes", f"host {node.name} is gone: {node.why}", "error", service)
             elif node.command:
-                hub.say("nodes", f"host {node.name} cannot join: {node.why}", "warning", self._ray.service)
+                hub.say("nodes", f"host {node.name} cannot join: {node.why}", "warning", service)
+            elif (
+                node.state == "joining" and self._inspection is not None and node.id in self._inspection.lacks
+            ):
+                hub.say("nodes", f"host {node.name} ({node.ip}) {node.why}", "warning", service)
 
     def _judge(self, now: float) -> None:
         if self.joined >= self._ray.hosts:
@@ -280,10 +382,12 @@ class Nodes:
         if self.cause is not None or self._supervisor.stopping:
             return
         lost = [node for node in self.statuses if node.state in ("lost", "missing") and node.name]
-        if self._complete and lost and self.joined < self._ray.hosts:
+        # A cluster of others may have more hosts than the run needs: one is missed once the trainer ended.
+        missed = self.joined < self._ray.hosts or self._held_since is not None or self._restart_held
+        if self._complete and lost and missed:
             text = f"host {lost[0].name} ({lost[0].ip}) is gone: {lost[0].why}"
             fix = "find out why it stopped, then continue the run and join that host again"
-            cause = Cause(self._ray.service, text, now, fix=fix, command=self._line)
+            cause = Cause(self._ray.service or None, text, now, fix=fix, command=self._line)
             if self._starts_again:
                 self._gone, self._complete, self._since = cause, False, now
                 words = (
@@ -296,11 +400,12 @@ class Nodes:
                 self.cause = cause
         elif not self._complete and self._since is not None and now - self._since > self._ray.node_deadline:
             missing = [node for node in self.statuses if node.state != "ready"]
-            named = "; ".join(f"{node.name}: {node.why}" for node in missing if node.name)
+            told = [f"{node.name}: {node.why}" for node in missing if node.name]
+            named = "; ".join((*told, *filter(None, (self._unlisted,))))
             before = f"{self._gone.text}; then " if self._gone is not None else ""
             text = (
                 f"{before}{quantity(len(missing), 'host')} of {self._ray.hosts} did not join within "
                 f"{self._ray.node_deadline:g} s (ray.node_deadline)" + (f": {named}" if named else "")
             )
             fix = f"run on each missing host: {self._line}"
-            self.cause = Cause(self._ray.service, text, now, fix=fix, command=self._line)
+            self.cause = Cause(self._ray.service or None, text, now, fix=fix, command=self._line)

@@ -12,10 +12,12 @@ from pathlib import Path
 from liverl.config import conditions, sizing
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import SELF
-from liverl.plan.policies import stop_stages
+from liverl.plan.guest_path import PACKAGE, python_path
+from liverl.plan.policies import loops_host, stop_stages
 from liverl.plan.spec import (
     Dependency,
     FileSpec,
+    NodeChecks,
     PortSpec,
     Probe,
     Probes,
@@ -24,6 +26,7 @@ from liverl.plan.spec import (
     ServiceSpec,
 )
 from liverl.plan.verl_overrides import NAMESPACE
+from liverl.util.loopback import is_loopback
 
 NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
 HOST = "127.0.0.1"
@@ -64,6 +67,7 @@ CLUSTER = "cluster.json"  # in the run directory: what the other hosts need to j
 _TEMP = "/tmp/lv-"
 _OWN_TEMP = re.compile(rf"{_TEMP}[0-9a-f]{{8}}")
 _DASHBOARD = 8265  # Ray's own default
+LEAST_SHM = 1 << 30  # bytes of /dev/shm on each host, for Ray's objects where their size is not configured
 
 
 def service(
@@ -207,6 +211,29 @@ def shared_paths(config: RunConfig) -> dict[str, str]:
     return {key: path for key, path in paths.items() if os.path.isabs(path)}
 
 
+def node_checks(config: RunConfig) -> NodeChecks:
+    """What each host of a run on several must have."""
+    paths = {
+        "the run's directory": "{attempt_dir}",
+        "the package liverl": str(PACKAGE),
+        **shared_paths(config),
+    }
+    if not config.ray.address:  # the workers of a cluster that runs already have a Python of their own
+        paths["the Python of verl's environment"] = "{python:verl}"
+    host = loops_host(config)
+    reached = conditions.our_loop(config) and conditions.our_proxy(config) and not is_loopback(host)
+    return NodeChecks(
+        paths=paths,
+        writable=("the run's directory",),
+        reach={"the proxy": f"{host}:{{port:proxy}}"} if reached else {},
+        gpus=config.infrastructure.ngpus_per_node,
+        shm=LEAST_SHM if config.ray.object_store_memory is None else config.ray.object_store_memory,
+        source=config.verl.source,
+        # The workers of our own cluster inherit it; of another, verl's job brings it.
+        env={"PYTHONPATH": python_path(config)} if config.ray.address else {},
+    )
+
+
 def temp_dir(config: RunConfig, run_dir: Path) -> str:
     """Ray's temporary directory: the configured one, else a short path that is the same for each attempt. It must be
     short, because Ray creates sockets deep below it, and a socket's path has at most 107 bytes."""
@@ -245,7 +272,7 @@ def cluster_env(config: RunConfig) -> dict[str, str]:
 def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     """The cluster of a run that starts verl itself, and the deadlines for its replicas."""
     verl, infra, attach = config.verl, config.infrastructure, config.ray.address
-    joined = conditions.joined_hosts(config)
+    several = conditions.several_hosts(config)
     dashboard = (
         config.ray.dashboard_address
         or f"{attach.rpartition(':')[0] or HOST}:{infra.ray_dashboard_port or _DASHBOARD}"
@@ -264,8 +291,9 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
         service="" if attach else NAME,
         port="" if attach else "dashboard",
         child_env=cluster_env(config),
-        hosts=infra.nnodes if joined else 1,
-        node_deadline=config.ray.node_deadline if joined else NODE_DEADLINE,
+        hosts=infra.nnodes if several else 1,
+        node_deadline=config.ray.node_deadline if several else NODE_DEADLINE,
+        checks=node_checks(config) if several else None,
         temp_dir="" if attach or config.ray.temp_dir else temp_dir(config, run_dir),
     )
 

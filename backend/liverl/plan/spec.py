@@ -281,6 +281,24 @@ class NotifyPlan(msgspec.Struct, frozen=True):
     timeout: float = 10.0
 
 
+class NodeChecks(msgspec.Struct, frozen=True):
+    """What each host of a run on several must have before the trainer starts; see ``liverl.hosts.checks``.
+
+    ``paths``: key of the configuration -> path that it must see; ``writable``: keys of those to which it must be able
+    to write; ``reach``: name -> ``host:port`` that it must reach; ``gpus``: of its own in Ray; ``shm``: bytes of
+    /dev/shm; ``source``: folder from which verl is imported, "" = any; ``env``: variables of verl's processes there.
+    Paths, addresses and variables with placeholders as in ServiceSpec.
+    """
+
+    paths: dict[str, str] = {}
+    writable: tuple[str, ...] = ()
+    reach: dict[str, str] = {}
+    gpus: int = 0
+    shm: int = 0
+    source: str = ""
+    env: dict[str, str] = {}
+
+
 class RayPlan(msgspec.Struct, frozen=True):
     """The Ray cluster of topology verl, and how replicas are found in it.
 
@@ -308,7 +326,8 @@ class RayPlan(msgspec.Struct, frozen=True):
     child_env: dict[str, str] = {}
     temp_dir: str = ""  # of our own head, if we chose its name: removed when the run has ended successfully
     python: str = ""  # interpreter of those processes, if it is in no environment of the plan
-    hosts: int = 1  # that join our own head, this one included
+    hosts: int = 1  # that the run needs, our own head's included; a trainer of kind command counts its own
+    checks: NodeChecks | None = None  # of each host; None: of a run on one, and in plans of earlier versions
     node_deadline: float = 1800.0  # seconds for all of them to join
     earlier: bool = False  # also count replicas older than the trainer: the user named this cluster
 

@@ -14,7 +14,7 @@ from liverl.config.secrets import FILE_SCHEME
 from liverl.config.trainer_mode import fully_async, trainer_mode
 from liverl.plan import agent_loops, harbor, ray, sessions
 from liverl.plan.embedded_trainer import CHECKPOINT_MARK
-from liverl.plan.guest_path import stub
+from liverl.plan.guest_path import PATH, python_path, stub
 from liverl.plan.hydra import Override
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
@@ -30,7 +30,6 @@ ENDINGS = "{attempt_dir}/endings/{generation}"
 # The end of the batch job for verl's trainers other than v1, which save before it (``should_save_ckpt_esi``).
 CAPACITY_END = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-_PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
 READY_ASYNC = "All components initialized successfully"
@@ -65,7 +64,7 @@ def service(config: RunConfig) -> ServiceSpec:
         needs.append(Dependency("listening", f"{sessions.NAME}.http"))
     if not config.ray.address:
         needs.append(Dependency("ready", ray.NAME))
-    if conditions.joined_hosts(config):
+    if conditions.several_hosts(config):
         needs.append(Dependency("joined", ray.NAME, config.infrastructure.nnodes))
     if sizing.is_smoke(config):
         needs.append(Dependency("exited_0", "smoke"))
@@ -117,7 +116,7 @@ def smoke(config: RunConfig) -> ServiceSpec:
         name="smoke",
         kind="task",
         argv=("/bin/sh", "-c", _MAKE_ONCE, "{python:verl}", str(sizing.smoke_directory(config))),
-        env={"PYTHONPATH": f"{{run_dir}}/{_PATH}"},
+        env={"PYTHONPATH": f"{{run_dir}}/{PATH}"},
         inherits="engine",
         unset_env=ray.FOREIGN_VARIABLES,
         environment=ENVIRONMENT,
@@ -125,7 +124,7 @@ def smoke(config: RunConfig) -> ServiceSpec:
         probes=Probes(startup=Probe(kind="process"), startup_deadline=SMOKE_DEADLINE),
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
-        files=(stub(_PATH),),
+        files=(stub(PATH),),
     )
 
 
@@ -141,13 +140,13 @@ def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
     """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, plug-ins for verl."""
     standalone = _plugin("standalone") if trainer_mode(config) == "separate_async" else ()
     endings = _plugin("endings") if conditions.our_loop(config) else ()
-    return (stub(_PATH), *standalone, *endings, *_plugin("before_end"))
+    return (stub(PATH), *standalone, *endings, *_plugin("before_end"))
 
 
 def _plugin(module: str) -> tuple[FileSpec, ...]:
     """Files that make verl import a module of ours: the metadata of a distribution with an entry point in verl's group.
     The variable ``VERL_USE_EXTERNAL_MODULES`` would also do so, but is left to the user."""
-    info = f"{_PATH}/liverl_{module}-1.dist-info"
+    info = f"{PATH}/liverl_{module}-1.dist-info"
     return (
         FileSpec(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: liverl-{module}\nVersion: 1\n"),
         FileSpec(f"{info}/entry_points.txt", f"[verl.plugins]\n{module} = liverl.verl_runtime.{module}\n"),
@@ -195,9 +194,7 @@ def worker_env(config: RunConfig) -> dict[str, str]:
         script_env(config)
         | network_env(config)
         | {
-            "PYTHONPATH": ":".join(
-                filter(None, (config.verl.source, f"{{run_dir}}/{_PATH}", *config.agent.path))
-            ),
+            "PYTHONPATH": python_path(config),
             "PYTHONUNBUFFERED": "1",
             "VERL_LOGGING_LEVEL": "INFO",
             # Without it verl sets WARN, and vLLM does not log its boot stages.

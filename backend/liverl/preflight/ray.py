@@ -13,7 +13,7 @@ from pathlib import Path
 from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.model import Check
-from liverl.plan.ray import temp_dir
+from liverl.plan.ray import LEAST_SHM, temp_dir
 from liverl.plan.spec import Plan, RayPlan
 from liverl.procs.cpu_limits import CpuLimits, cpu_limits
 
@@ -24,7 +24,6 @@ _BELOW_TEMP = len("/session_2026-01-02_03-04-05_123456_1234567/sockets/plasma_st
 # A worker of Ray has 30 to 60 threads, and each counts.
 _PROCESSES = 4096
 _SHM = Path("/dev/shm")
-_SHM_BYTES = 1 << 30
 _REACH_SECONDS = 5.0
 
 
@@ -103,7 +102,7 @@ def temp(folder: str) -> Check:
 
 def memory(wanted: int | None, free: int) -> Check:
     """Room for the object store, in bytes. ``wanted`` None = not configured; Ray then takes what is free."""
-    need = _SHM_BYTES if wanted is None else wanted
+    need = LEAST_SHM if wanted is None else wanted
     if free < need:
         text = f"{free >> 20} MiB free in /dev/shm, {need >> 20} MiB are requested (ray.object_store_memory)"
         return Check("object store", "warn", f"{text}; Ray falls back to the disk, which is slow")

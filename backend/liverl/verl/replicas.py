@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from liverl.serving.endpoint import ReplicaEndpoint
 from liverl.supervise.services import prepare, state_machine
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.verl.activity import ReplicaActivity
-from liverl.verl.discovery.address_client import AddressClientGone, Command, address_argv
+from liverl.verl.discovery.address_client import AddressClientGone, Command, NodeAnswer, address_argv
 from liverl.verl.discovery.assess import Expectation, Rank, RankVerdict
 from liverl.verl.discovery.discovery import Discovery
 from liverl.verl.discovery.layout import highest_found
@@ -243,9 +243,7 @@ class VerlReplicas:
         """What attaches to a breakpoint: Ray's own program, which takes a token only if it is told so (Ray 2.60)."""
         hub, token = self._supervisor, self._token_file()
         python = self._ray.python or hub.pythons().get(self._ray.environment) or "python"
-        values = prepare.Placeholders(
-            hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
-        )
+        values = self._values()
         try:
             address = prepare.fill(self._ray.address, values)
         except prepare.PrepareProblem:
@@ -255,6 +253,25 @@ class VerlReplicas:
             env.append(f"RAY_AUTH_TOKEN_PATH={shlex.quote(str(token))}")
         words = [str(python), "-m", "ray.scripts.scripts", "debug", "--address", address]
         return " ".join([*env, shlex.join(words)])
+
+    async def ask_nodes(
+        self, nodes: Sequence[str], question: Mapping[str, Any], env: Mapping[str, str], timeout: float
+    ) -> NodeAnswer:
+        """What these nodes of the cluster have; see ``AddressClient.ask_nodes``."""
+        return await self._discovery.ask_nodes(nodes, question, env, timeout)
+
+    def filled(self, text: str) -> str | None:
+        """``text`` with its placeholders filled in; None while one is not known."""
+        try:
+            return prepare.fill(text, self._values())
+        except prepare.PrepareProblem:
+            return None
+
+    def _values(self) -> prepare.Placeholders:
+        hub = self._supervisor
+        return prepare.Placeholders(
+            hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
+        )
 
     async def close(self) -> None:
         """Stop the address client."""
@@ -287,9 +304,7 @@ class VerlReplicas:
 
     def _command(self) -> Command:
         hub = self._supervisor
-        values = prepare.Placeholders(
-            hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
-        )
+        values = self._values()
         # Ray takes a token from its variable before one from a file.
         without = ("PYTHONPATH", *(("RAY_AUTH_TOKEN",) if self._ray.token_file else ()))
         env = {k: v for k, v in os.environ.items() if k not in without}

@@ -1,4 +1,5 @@
-"""Queries verl's server actors for their addresses. Runs in verl's Python, by path: ``python addresses.py
+"""Queries verl's server actors for their addresses, and nodes for what they have. Runs in verl's Python, by path:
+``python addresses.py
 --address HOST:PORT [--namespace NS]``; ``RAY_AUTH_MODE`` and ``RAY_AUTH_TOKEN_PATH`` come from the
 environment.
 
@@ -8,9 +9,12 @@ Responds to lines of JSON on stdin with lines of JSON on stdout, and exits at th
     {"fatal": "words"}                                    could not connect; exits
     <- {"id": 1, "names": ["vllm_server_0_0"], "timeout": 3.0, "namespace": "liverl"}
     -> {"id": 1, "addresses": {"vllm_server_0_0": "192.0.2.2:34677"}, "errors": {}}
+    <- {"id": 2, "nodes": ["e7ae..."], "question": {..}, "env": {"PYTHONPATH": "/x"}, "timeout": 60.0}
+    -> {"id": 2, "facts": {"e7ae...": {.., "asked": [1.0, 2.0]}}, "errors": {}}
 
-``namespace`` is optional. Only ``get_server_address`` is called. Ray's own output goes to stderr. If the
-cluster goes away, Ray's client ends this process and the pipe is closed.
+``question`` and the facts are those of ``node_facts``; ``asked``: this host's clock before and after a node's answer.
+A node is asked by a task without CPUs. ``namespace`` is optional. Of actors only ``get_server_address`` is called.
+Ray's own output goes to stderr. If the cluster goes away, Ray's client ends this process and the pipe is closed.
 """
 
 import sys
@@ -21,8 +25,10 @@ if sys.path and sys.path[0] == __file__.rpartition("/")[0]:
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -69,6 +75,56 @@ class Asker:
             ref = actor.get_server_address.remote()
             self._calls[namespace, name] = (identity, ref)
         return ref
+
+
+class NodeAsker:
+    """Asks nodes what they have, each by a task that runs there."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._task: Any = None
+
+    def ask(
+        self, nodes: Iterable[str], question: Mapping[str, Any], env: Mapping[str, str], timeout: float
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return ``(facts, errors)`` by node id, after at most ``timeout`` seconds. ``env``: variables of the task."""
+        facts: dict[str, Any] = {}
+        errors: dict[str, str] = {}
+        task, began = self._remote(), time.time()
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        waiting = {}
+        for node in nodes:
+            there = strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+            options = {"runtime_env": {"env_vars": dict(env)}} if env else {}
+            waiting[task.options(scheduling_strategy=there, **options).remote(dict(question))] = node
+        deadline = time.monotonic() + timeout
+        while waiting:
+            left = max(0.0, deadline - time.monotonic())
+            done, _ = self._ray.wait(list(waiting), num_returns=1, timeout=left)
+            if not done:
+                break
+            node = waiting.pop(done[0])
+            try:
+                facts[node] = {**self._ray.get(done[0]), "asked": [began, time.time()]}
+            except Exception as error:  # noqa: BLE001 - any exception of Ray is reported as this node's error
+                errors[node] = _words(error)
+        for ref, node in waiting.items():
+            errors[node] = f"no answer within {timeout:g} s"
+            self._ray.cancel(ref, force=True)
+        return facts, errors
+
+    def _remote(self) -> Any:
+        """The task. Its module travels by value: the nodes need not have it."""
+        if self._task is None:
+            name = "liverl_node_facts"
+            spec = importlib.util.spec_from_file_location(name, f"{os.path.dirname(__file__)}/node_facts.py")
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+            self._ray.cloudpickle.register_pickle_by_value(module)
+            self._task = self._ray.remote(num_cpus=0, max_retries=0)(module.look)
+        return self._task
 
 
 def join(answer: Any) -> str:
@@ -123,10 +179,15 @@ def main() -> int:
         answer({"fatal": _words(error)})
         return 1
     answer({"ready": ray.__version__})
-    asker = Asker(ray)
+    asker, node_asker = Asker(ray), NodeAsker(ray)
     for line in sys.stdin:
         try:
             request = _request(line)
+            if "nodes" in request:
+                words = request["question"], request["env"], float(request["timeout"])
+                facts, errors = node_asker.ask(request["nodes"], *words)
+                answer({"id": request.get("id"), "facts": facts, "errors": errors})
+                continue
             namespace = request.get("namespace") or options.namespace
             addresses, errors = asker.ask(request["names"], namespace, float(request["timeout"]))
             reply = {"id": request.get("id"), "addresses": addresses, "errors": errors}

@@ -1,5 +1,5 @@
 """Runs and queries the address client: one child process of verl's Python (``verl_runtime/addresses.py``) that asks
-Ray actors for the addresses of their servers."""
+Ray actors for the addresses of their servers, and nodes for what they have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ FIRST = 240.0
 _BACKOFF = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before each further start in a row
 _FAREWELL = 1.0  # seconds in which the child exits after its stdin was closed
 
+_Reply = TypeVar("_Reply")
 Command = tuple[Sequence[str], Mapping[str, str]]  # argv, whole environment
 
 
@@ -44,6 +45,14 @@ class Answer(msgspec.Struct, frozen=True):
     says why an actor has no address."""
 
     addresses: dict[str, str] = {}
+    errors: dict[str, str] = {}
+
+
+class NodeAnswer(msgspec.Struct, frozen=True):
+    """What nodes have, by node id: ``facts`` as ``verl_runtime/node_facts.py`` tells them, ``errors`` why one did not
+    answer."""
+
+    facts: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
 
 
@@ -84,19 +93,34 @@ class AddressClient:
         Raises:
             AddressClientGone: the child cannot be started, exited, or did not respond in time.
         """
+        question: dict[str, Any] = {"names": list(names), "timeout": timeout}
+        if namespace:
+            question["namespace"] = namespace
+        return await self._ask(question, timeout, Answer)
+
+    async def ask_nodes(
+        self, nodes: Iterable[str], question: Mapping[str, Any], env: Mapping[str, str], timeout: float
+    ) -> NodeAnswer:
+        """What these nodes (by id) have; ``env``: variables of the task there, ``timeout``: seconds for it.
+
+        Raises:
+            AddressClientGone: as ``ask``.
+        """
+        words = {"nodes": list(nodes), "question": dict(question), "env": dict(env), "timeout": timeout}
+        return await self._ask(words, timeout, NodeAnswer)
+
+    async def _ask(self, question: dict[str, Any], timeout: float, kind: type[_Reply]) -> _Reply:
         async with self._turn:
             await self._start()
             self._number += 1
-            question = {"id": self._number, "names": list(names), "timeout": timeout}
-            if namespace:
-                question["namespace"] = namespace
             first, self._fresh = self._fresh, False
-            reply = await self._exchange(json.dumps(question), timeout + (FIRST if first else SLACK))
+            words = json.dumps({"id": self._number, **question})
+            reply = await self._exchange(words, timeout + (FIRST if first else SLACK))
             if reply.get("id") != self._number:
                 await self._give_up(f"{_LOOKUP} sent an unexpected reply: {str(reply)[:200]}")
             self._failures = 0
             try:
-                return msgspec.convert(reply, Answer)
+                return msgspec.convert(reply, kind)
             except msgspec.ValidationError as error:
                 raise AddressClientGone(f"{_LOOKUP} sent an invalid reply: {error}") from error
 

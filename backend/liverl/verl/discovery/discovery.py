@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,7 @@ from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.model import Level
 from liverl.supervise.services.probes import Http, bearer
 from liverl.util import clocks
-from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, Command
+from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, Command, NodeAnswer
 from liverl.verl.discovery.assess import (
     Expectation,
     Other,
@@ -164,6 +165,12 @@ class Discovery:
                 self._client.close()
             )  # it holds vLLM's modules in memory, and is started again for a new actor
         return LATER
+
+    async def ask_nodes(
+        self, nodes: Sequence[str], question: Mapping[str, Any], env: Mapping[str, str], timeout: float
+    ) -> NodeAnswer:
+        """See ``AddressClient.ask_nodes``."""
+        return await self._client.ask_nodes(nodes, question, env, timeout)
 
     async def close(self) -> None:
         """Stop the address client."""
