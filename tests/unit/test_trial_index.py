@@ -19,7 +19,7 @@ from kit.trial_folders import FILE, T, call, lines, put
 from msgspec.structs import replace
 
 from liverl.model import TrialHead
-from liverl.observe.trials.index import MOST_PARTS, Stored, TrialIndex, restored
+from liverl.observe.trials.index import Stored, TrialIndex, restored
 from liverl.observe.trials.query import parsed
 from liverl.observe.trials.trial import Trial
 from liverl.offline import trial_index

@@ -13,6 +13,7 @@ from liverl.model import TrialHead
 from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.query import Query
 from liverl.rundir.layout import RunDir
+from liverl_tui.text.words import one_line
 from liverl_tui.widgets.dashboard.trial_steps import Runs
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class WholeRun:
             self._answered = None
             await self._answer()
         reading.result()
-        self.problem = "▲ more trials than are indexed" if index.full else ""
+        self.problem = _gap_words(index.gaps)
         self._read_at = time.monotonic()
         self._took = self._read_at - begun
 
@@ -206,6 +207,14 @@ class WholeRun:
             self.rows = await asyncio.to_thread(_rows, self._index.index, asked)
             self._answered = asked
             self._changed()
+
+
+def _gap_words(gaps: Sequence[str]) -> str:
+    """Why the list is not whole, for a title; "" if it is."""
+    if not gaps:
+        return ""
+    more = f", and {len(gaps) - 1} more" if len(gaps) > 1 else ""
+    return f"▲ not whole: {one_line(gaps[0])}{more}"
 
 
 def _rows(index: TrialIndex, asked: Asked) -> list[int]:
