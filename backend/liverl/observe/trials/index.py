@@ -535,8 +535,8 @@ def restored(stored: Stored) -> TrialIndex:
     if (stored.version, stored.byteorder) != (VERSION, sys.byteorder):
         raise ValueError("it is of another version or machine")
     index = TrialIndex()
-    names = (stored.numbers.keys(), stored.places.keys(), stored.tables.keys())
-    if names != (index._numbers.keys(), index._places.keys(), index._tables.keys()):
+    fields = ((stored.numbers, _NUMBERS), (stored.places, _SHARED), (stored.tables, _SHARED))
+    if any(set(found) != set(expected) for found, expected in fields):
         raise ValueError("its columns are not those of trials")
     for name, data in stored.numbers.items():
         index._numbers[name] = array("d", data)
@@ -566,7 +566,8 @@ def _check_columns(index: TrialIndex, rows: int) -> None:
     Raises:
         ValueError: they do not.
     """
-    columns = (index._ends, index._part_ends, *index._numbers.values(), *index._places.values())
+    columns: list[Sequence[object]] = [index._ends, index._part_ends]
+    columns += [*index._numbers.values(), *index._places.values()]
     lengths = [len(names) for names in index._tables[_PARTS]]
     good = (
         all(len(column) == rows for column in columns)
