@@ -33,7 +33,9 @@ from liverl.offline.clean_items import CleanReport
 from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
+from liverl.offline.run_disk import RunDisk
 from liverl.offline.run_list import RunListed
+from liverl.offline.timeline_shown import TimelineShown
 from liverl.offline.trial_pair import TrialsDiff
 from liverl.offline.trial_tokens import TokensShown
 from liverl.offline.trials import StepsListed, TrialShown, TrialsListed
@@ -102,6 +104,8 @@ def introspected() -> dict[str, Any]:
         "doctor --json": dict(fields(DoctorReport)),
         "preflight.json": dict(fields(Preflight)),
         "compare --json": dict(fields(Comparison)),
+        "disk --json": dict(fields(RunDisk)),
+        "timeline --json": dict(fields(TimelineShown)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
         "ls --json": dict(fields(tuple[RunListed, ...])),
