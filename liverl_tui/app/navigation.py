@@ -123,12 +123,28 @@ class Navigation:
 
     def open_step(self, step: int) -> None:
         """Show all trials of a step in the dashboard."""
+        if (pane := self._trials_pane()) is not None:
+            pane.show_step(step)
+
+    def find_trial(self, text: str) -> None:
+        """Open the trial of the run that has this name, or list those whose names have it."""
+        if (pane := self._trials_pane()) is not None:
+            pane.find_trial(text)
+
+    def open_trial_row(self, number: int) -> None:
+        """Go to a row of the list of trials, counted from 1."""
+        if (pane := self._trials_pane()) is not None:
+            pane.go_to_row(number)
+
+    def _trials_pane(self) -> TrialsPane | None:
+        """Go to the list of trials and return it; None without a dashboard."""
         from liverl_tui.widgets.dashboard.trials import TrialsPane
 
         dashboard = self._dashboard()
-        if dashboard is not None:
-            dashboard.action_jump("trials")
-            dashboard.query_one(TrialsPane).show_step(step)
+        if dashboard is None:
+            return None
+        dashboard.action_jump("trials")
+        return dashboard.query_one(TrialsPane)
 
     def _log_pane(self) -> LogsPane | None:
         """Go to the logs pane and return it; None without a dashboard."""

@@ -14,7 +14,7 @@ COLUMNS = 2
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 14, 30, 24
 _POINTS = 2 * WIDTH  # more are not seen: the lowest and the highest of each stretch are drawn
 _LINE = 18  # pixels of a line of the legend
-# Of runs, also where colours are hard to tell apart: https://jfly.uni-koeln.de/color/ (Okabe and Ito), the first darker.
+# Of runs, for every kind of sight: https://jfly.uni-koeln.de/color/ (Okabe and Ito), the first one darker.
 _COLOURS = ("#0b62b8", "#d55e00", "#009e73", "#cc79a7", "#a07800", "#444444")
 # The first that is there: a converter without fontconfig draws no text in a family that it lacks.
 FONTS = "'DejaVu Sans', 'Liberation Sans', 'Noto Sans', 'Segoe UI', Helvetica, Arial, sans-serif"

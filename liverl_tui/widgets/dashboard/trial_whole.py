@@ -128,6 +128,7 @@ class WholeRun:
         self._asked: Asked | None = None
         self._answered: Asked | None = None
         self._busy = False
+        self._reading = asyncio.Lock()
         self._total = -1  # trials of the run at the last reading
         self._read_at, self._took = 0.0, 0.0
         self._stale = True
@@ -180,7 +181,22 @@ class WholeRun:
             self._busy = False
             self.progress = ""
 
+    async def find(self, text: str, most: int) -> list[str]:
+        """The paths of at most ``most`` trials that a text names, see ``TrialIndex.named``.
+
+        Raises:
+            OSError: the storage failed.
+        """
+        await self._read()
+        return await asyncio.to_thread(
+            lambda: [self.index.path(row) for row in self.index.named(text)[:most]]
+        )
+
     async def _read(self) -> None:
+        async with self._reading:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         if self._index is None:
             from liverl.offline.trial_index import RunIndex
 

@@ -392,6 +392,14 @@ class TrialIndex:
                     at = text.find(needle, at + 1)
         return found
 
+    def named(self, text: str) -> list[int]:
+        """The trial at this path; else those with this name; else those whose name has it, whatever its case."""
+        if (row := self.row_of(text)) is not None:
+            return [row]
+        found = [row for row in sorted(self._own_with(text.lower(), 0)) if row not in self._dead]
+        exact = [row for row in found if self._own(row)[0] == text]
+        return exact or found
+
     def order(self, rows: Iterable[int], name: str, descending: bool) -> list[int]:
         """``rows`` by a field (see ``FIELDS``) or by ``at`` (when they began); those without a value are last in either
         direction."""
