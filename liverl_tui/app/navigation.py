@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from liverl_tui.screens.base import RunScreen
     from liverl_tui.screens.dashboard import Dashboard
     from liverl_tui.widgets.base.rows import RowsPane
+    from liverl_tui.widgets.dashboard.trials import TrialsPane
     from liverl_tui.widgets.log.pane import LogsPane
 
 # Fonts that screenshots would fetch from the web; without them the viewer's monospace font is used.
@@ -138,13 +139,13 @@ class Navigation:
 
     def _trials_pane(self) -> TrialsPane | None:
         """Go to the list of trials and return it; None without a dashboard."""
-        from liverl_tui.widgets.dashboard.trials import TrialsPane
+        from liverl_tui.widgets.dashboard.trials import TrialsPane as Pane
 
         dashboard = self._dashboard()
         if dashboard is None:
             return None
         dashboard.action_jump("trials")
-        return dashboard.query_one(TrialsPane)
+        return dashboard.query_one(Pane)
 
     def _log_pane(self) -> LogsPane | None:
         """Go to the logs pane and return it; None without a dashboard."""

@@ -66,6 +66,7 @@ _WORDS: dict[type, str] = {
     inspect.VarTupleType: "array",
     inspect.ListType: "array",
     inspect.NamedTupleType: "tuple",
+    inspect.TupleType: "tuple",
 }
 
 
@@ -183,6 +184,9 @@ def _inside(info: inspect.Type, path: str) -> Iterator[tuple[str, str]]:
             yield from _described(info.value_type, path + "{}")
         case inspect.VarTupleType() | inspect.ListType():
             yield from _described(info.item_type, path + "[]")
+        case inspect.TupleType():
+            for index, item in enumerate(info.item_types):
+                yield from _described(item, f"{path}[{index}]")
         case inspect.NamedTupleType():
             for index, field in enumerate(info.fields):
                 yield from _described(field.type, f"{path}[{index}]")

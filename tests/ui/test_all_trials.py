@@ -247,6 +247,7 @@ async def test_goto_finds_any_trial_of_the_run(
         goto(app, typed)
         if opened:
             await driven.until(lambda: getattr(app.screen, "path", "") == opened)
+            await driven.until(lambda: opened.rpartition("/")[2] in driven.text)
         else:
             await driven.until(lambda: {path.rpartition("/")[2] for path in driven.listed} == set(listed))
 
@@ -257,7 +258,8 @@ async def test_goto_says_that_no_trial_has_the_name_and_goes_to_a_row(tmp_path: 
         await settle(pilot)
         driven = Driven(pilot)
         goto(app, "trial nothing-7")
-        await driven.until(lambda: "no trial of the run has 'nothing-7' in its name" in driven.text)
+        said = "no trial of the run has 'nothing-7' in its name"
+        await driven.until(lambda: any(said in toast.message for toast in app._notifications))
         await driven.press("4")
         driven.pane.sort_by("reward", descending=False)
         await driven.until(lambda: len(driven.listed) == STEPS * EACH)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from kit.trial_folders import FILE, T, call, lines, put
 
+from liverl.exit_codes import ExitCode
 from liverl.model import SCHEMA
 from liverl.observe.metrics.series import Series
 from liverl.offline.charts_svg import COLUMNS, overlaid
@@ -42,7 +43,7 @@ def made(folder: Path, better: float = 0.0) -> Path:
             json.dumps({"verifier_result": {"rewards": {"reward": 1.0}}}),
             T + 10 * step + 3,
         )
-    put(folder / "attempt_001" / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows), T)
+    put(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows), T)
     return folder
 
 
@@ -57,7 +58,7 @@ def test_timeline_of_a_step(tmp_path: Path, said: Said) -> None:
     code, out, _ = said("timeline", "--run", str(folder), "--step", "1")
     assert code == 0 and out.startswith("step 1 of ") and "generate" in out and "70 %" in out and "t-1" in out
     code, out, err = said("timeline", str(folder), "--step", "9")
-    assert (code, out) == (2, "") and "has no step 9; it has steps 1 to 3" in err
+    assert (code, out) == (ExitCode.NO_RUN, "") and "has no step 9; it has steps 1 to 3" in err
 
 
 def test_timeline_of_a_run_without_steps(tmp_path: Path, said: Said) -> None:
