@@ -220,7 +220,7 @@ def test_what_can_be_done_without_a_key_is_still_there() -> None:
             {"logs.access": "B", "logs.level": "B"},
             "logs.level: B is also the key of logs.access (Logs: access lines)",
         ),
-        ({"app.theme": "B", "logs.wrap": "B"}, "logs.wrap (Logs: wrap)"),
+        ({"app.theme": "B", "logs.wrap": "B"}, "app.theme (Everywhere: theme)"),
         ({"dialog.yes": "^n"}, "dialog.move (Dialogs and lists to choose from: move)"),  # fixed there
         ({"dialog.yes": "enter"}, "dialog.pick"),  # always keeps it
         ({"logs.wrap": "?", "logs.level": "f1"}, "app.help"),  # must keep one
@@ -254,7 +254,7 @@ def test_what_the_default_table_hides_stays_allowed() -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     told = refused(logs__acces="B", app__theme="ctrl+i", logs__wrap="l", gpu__logs=",", logs__level="l")
-    assert [line.partition(":")[0] for line in told] == ["logs.acces", "app.theme", "gpu.logs", "logs.wrap"]
+    assert [line.partition(":")[0] for line in told] == ["logs.acces", "app.theme", "gpu.logs", "logs.level"]
     assert "did you mean logs.access? (liverl-tui keys lists them)" in told[0]
     assert "the key of a comma is written: comma" in told[2]
 
@@ -325,5 +325,5 @@ def test_wrong_keys_are_refused_before_a_run_is_created(
         chosen = ["--set", "ui.keys.logs.access=l", "--set", "ui.keys.logs.level=l"]
         assert run([command, *more, *chosen]) == 2
         told = capsys.readouterr().err
-        assert "ui.keys.logs.access in --set: l is also the key of logs.level" in told
+        assert "ui.keys.logs.level in --set: l is also the key of logs.access" in told
     assert not list(tmp_path.iterdir())

@@ -75,6 +75,7 @@ class RunIndex:
         self.index = TrialIndex()
         self.full = False
         self.unread: dict[str, str] = {}
+        self._now = 0.0  # Unix seconds of the last look
         self._lines = LineReader()
         self._starts, self._times = TrainerStarts(run.path), StepTimes(run.path)
         self._loaded = False
@@ -99,7 +100,7 @@ class RunIndex:
         tools = ToolsOffered(self._run.path)
         self._starts.poll()
         self._times.poll()
-        self.unread = {}
+        self.unread, self._now = {}, time.time()
         sources, hidden = self._sources()
         changed = self._forget_gone({source.key for source in sources}, hidden)
         room, full = MOST, False
@@ -171,7 +172,7 @@ class RunIndex:
         except OSError as error:
             self._not_read(key, error)
             return False
-        now = time.time()
+        now = self._now
         known = key in self._unsettled
         unsettled = self._unsettled.setdefault(key, set())
         names = [name for name in names if folder or not STEP_DIR.fullmatch(name)]
@@ -228,7 +229,7 @@ class RunIndex:
         gone = [row for row in self.index.rows_of(key) if row not in rows]
         self.index.remove_rows(gone)
         whole = len(heads) <= room
-        self.index.folders[key] = (mtime if whole else -1, age(mtime / 1e9, time.time()) > FRESH)
+        self.index.folders[key] = (mtime if whole else -1, age(mtime / 1e9, self._now) > FRESH)
         return bool(rows or gone) or before is None
 
     def _with_folders(self, folders: Collection[Source]) -> set[int]:
@@ -243,7 +244,7 @@ class RunIndex:
             for name in names:
                 trial = Trial(str(source.root), f"{source.folder}/{name}", source.step)
                 try:
-                    there = trial.check(lambda *_: (0, False), time.time())
+                    there = trial.check(lambda *_: (0, False), self._now)
                 except OSError as error:
                     self._not_read(f"{source.key}/{name}", error)
                     continue
