@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,17 @@ def test_overlaid_curves_have_one_axis() -> None:
     assert len([1 for line in second.iter() if line.tag.endswith("polyline")]) == 1
     assert not [1 for line in third.iter() if line.tag.endswith("polyline")]
     assert COLUMNS == 2 and root.get("width") == "840"
+
+
+def test_a_list_that_is_not_whole_says_so(tmp_path: Path, said: Said) -> None:
+    folder = made(tmp_path / "run")
+    assert "not whole" not in said("trials", "ls", "--run", str(folder), "--filter", "reward>=0")[2]
+    (folder / "rollouts").mkdir()
+    os.mkfifo(folder / "rollouts" / "2.jsonl")
+    for more in ((), ("--json",)):
+        code, out, err = said("trials", "ls", "--run", str(folder), "--filter", "reward>=0", *more)
+        assert code == 0 and "t-3" in out and "not whole: rollouts/2.jsonl could not be read: " in err
+    listed = json.loads(out)
+    assert listed["whole"] is False and [gap.partition(" ")[0] for gap in listed["gaps"]] == [
+        "rollouts/2.jsonl"
+    ]
