@@ -23,7 +23,7 @@ from kit.contract import ON_PURPOSE, problems
 from kit.made_checkpoints import fsdp, merger
 from kit.receivers import keeper_of, kept
 from kit.runs import WEB, ToyRun, make_run, toy
-from kit.trial_folders import FILE, T, call, put
+from kit.trial_folders import FILE, call
 from kit.trial_folders import lines as lines_of
 from kit.venvs import make_venv
 from kit.waiting import wait_until
@@ -137,7 +137,8 @@ def _ended(told: Told) -> None:
         (folder / "config.yaml").write_text(f"run:\n  seed: {seed}\n")
     told.outputs["compare --json"] = [printed("compare", "--json", run.run_dir, copy)]
     told.outputs["disk --json"] = [printed("disk", "--json", run.run_dir)]
-    put(Path(copy) / "trials" / "step_0001" / "t-1" / FILE, lines(call(calls=1)), T)
+    where = Path(copy) / "trials" / "step_0001" / "t-1" / folders.FILE
+    folders.put(where, folders.lines(folders.call(calls=1)), folders.T)
     told.outputs["timeline --json"] = [printed("timeline", "--json", copy)]
     told.outputs["preflight.json"].append(json.loads(RunDir(copy).preflight.read_bytes()))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
