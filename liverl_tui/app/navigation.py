@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from liverl_tui.screens.base import RunScreen
     from liverl_tui.screens.dashboard import Dashboard
     from liverl_tui.widgets.base.rows import RowsPane
+    from liverl_tui.widgets.dashboard.trials import TrialsPane
     from liverl_tui.widgets.log.pane import LogsPane
 
 # Fonts that screenshots would fetch from the web; without them the viewer's monospace font is used.
@@ -123,12 +124,28 @@ class Navigation:
 
     def open_step(self, step: int) -> None:
         """Show all trials of a step in the dashboard."""
-        from liverl_tui.widgets.dashboard.trials import TrialsPane
+        if (pane := self._trials_pane()) is not None:
+            pane.show_step(step)
+
+    def find_trial(self, text: str) -> None:
+        """Open the trial of the run that has this name, or list those whose names have it."""
+        if (pane := self._trials_pane()) is not None:
+            pane.find_trial(text)
+
+    def open_trial_row(self, number: int) -> None:
+        """Go to a row of the list of trials, counted from 1."""
+        if (pane := self._trials_pane()) is not None:
+            pane.go_to_row(number)
+
+    def _trials_pane(self) -> TrialsPane | None:
+        """Go to the list of trials and return it; None without a dashboard."""
+        from liverl_tui.widgets.dashboard.trials import TrialsPane as Pane
 
         dashboard = self._dashboard()
-        if dashboard is not None:
-            dashboard.action_jump("trials")
-            dashboard.query_one(TrialsPane).show_step(step)
+        if dashboard is None:
+            return None
+        dashboard.action_jump("trials")
+        return dashboard.query_one(Pane)
 
     def _log_pane(self) -> LogsPane | None:
         """Go to the logs pane and return it; None without a dashboard."""

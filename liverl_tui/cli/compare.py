@@ -10,24 +10,35 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.util.plural import quantity
+from liverl_tui.cli.exporting import write
+from liverl_tui.cli.options import as_path
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
-from liverl_tui.text.comparison import lines
+from liverl_tui.text.comparison import LETTERS, lines
 from liverl_tui.text.errors import CliError
 
 
 @click.command("compare")
 @click.argument("runs", nargs=-1, metavar="RUN...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--svg",
+    metavar="FILE",
+    callback=as_path,
+    help="Write the curves of all runs, overlaid, to a new SVG file; - is standard output.",
+)
 @click.option("--run-root", metavar="DIR", type=click.Path(path_type=Path), help="Directory of the runs.")
-def compare_command(runs: tuple[str, ...], as_json: bool, run_root: Path | None) -> int:
+def compare_command(runs: tuple[str, ...], as_json: bool, svg: Path | None, run_root: Path | None) -> int:
     """Compare two to six runs, live or ended: how they ended, which keys of their configurations differ, from which
     step on their curves part, and which alerts only some of them had.
 
     The others are compared with the first one. A curve parts where one run stays above the other to the end, by more
     than their steps vary.
     """
-    from liverl.offline.compare import MOST, compare, runs_of
+    from liverl.offline.compare import MOST, compare_with_series, runs_of
+
+    if svg is not None and as_json:
+        raise click.UsageError("--svg writes a picture and --json prints text: give one of them")
 
     found = runs_of([find_run(Path(name), run_root).path for name in runs])
     if not 2 <= len(found) <= MOST:
@@ -37,7 +48,17 @@ def compare_command(runs: tuple[str, ...], as_json: bool, run_root: Path | None)
             ExitCode.USAGE,
         )
     with Progress() as progress:
-        comparison = compare(found, progress.say)
+        comparison, series = compare_with_series(found, progress.say)
+    if svg is not None:
+        from liverl.offline.charts_svg import compared
+
+        curves = [(curve.name, curve.keys) for curve in comparison.curves]
+        if not curves:
+            raise CliError(
+                "no two of these runs report the same metric: there is nothing to draw", ExitCode.FAILED
+            )
+        names = [f"{letter}  {one.run}" for letter, one in zip(LETTERS, comparison.runs, strict=False)]
+        return write(svg, compared(names, curves, series))
     if as_json:
         import msgspec
 

@@ -10,15 +10,16 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl_tui.cli.options import named_run, run_options
-from liverl_tui.cli.output import echo
+from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
 from liverl_tui.text.disk import WIDE, lines
 
 
 @click.command("disk")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; sizes are bytes.")
 @named_run
 @run_options
-def disk_command(run: Path | None, run_root: Path | None) -> int:
+def disk_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     """Show what a run holds on disk by kind, which command removes what is not needed of it, and its checkpoints with
     size, step, and whether they are complete. Nothing is removed.
     """
@@ -27,6 +28,11 @@ def disk_command(run: Path | None, run_root: Path | None) -> int:
     found = find_run(run, run_root)
     with Progress() as progress:
         disk = run_disk(found.path, progress.say)
+    if as_json:
+        import msgspec
+
+        echo_json(msgspec.json.format(msgspec.json.encode(disk), indent=2).decode())
+        return ExitCode.OK
     for line in lines(disk, shutil.get_terminal_size((WIDE, 24)).columns):
         echo(line)
     return ExitCode.OK

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("runs", "Show all runs in the interface: open one, or compare some."),
     "compare": ("compare", "Compare runs: how they ended, their configurations, curves and alerts."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
+    "timeline": ("timeline", "Show where the time of a step goes."),
     "disk": ("disk", "Show what a run holds on disk, what of it may go, and its checkpoints."),
     "clean": ("clean", "Remove what runs that have ended left behind; on request logs and trials."),
     "checkpoints": (

@@ -20,6 +20,7 @@ from liverl_tui.cli.numbers import LINES, ROW, STEP
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
     from liverl.model import Snapshot, TrialHead
@@ -191,6 +192,8 @@ def ls_command(
         found = _asked(lambda: listed_of_all(run_dir, state, live, wanted, most, sort))
     else:
         found = _asked(lambda: listed(run_dir, state, live, wanted, step, most, slow=slowest))
+    for gap in found.gaps:
+        echo(f"not whole: {one_line(gap)}", err=True)
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK

@@ -111,6 +111,12 @@ class Navigation(Protocol):
     def open_log_line(self, number: int) -> None:
         """Show line ``number`` (from 1) of the file that the logs pane of the dashboard shows."""
 
+    def find_trial(self, text: str) -> None:
+        """Open the trial of the run that has this name, or list those whose names have it."""
+
+    def open_trial_row(self, number: int) -> None:
+        """Go to a row of the list of trials, counted from 1."""
+
     def open_step(self, step: int) -> None:
         """Show all trials of a step in the dashboard."""
 

@@ -44,8 +44,11 @@ class BadKeys(ValueError):
 def rebound(keys: Sequence[Key], chosen: Mapping[str, str]) -> tuple[Key, ...]:
     """``keys`` with those of ``chosen`` in it: an entry's id -> its keys, separated by commas; empty = no key.
 
+    A key of the user's wins: an entry of the default table that is active together with it and was not chosen loses
+    that key, and its help says so. A version with a new default key so changes nothing for who has that key.
+
     Raises:
-        BadKeys: an entry or a key does not exist, cannot be used, or would take a key that has a meaning there.
+        BadKeys: an entry or a key does not exist, cannot be used, was chosen twice, or must stay where it is.
     """
     known = {key.id: key for key in keys}
     problems: list[KeyProblem] = []
@@ -61,10 +64,20 @@ def rebound(keys: Sequence[Key], chosen: Mapping[str, str]) -> tuple[Key, ...]:
         except BadKey as bad:
             problems.append(KeyProblem(name, str(bad)))
     table = tuple(new.get(key.id, key) for key in keys)
-    problems += _clashes(keys, table, new)
+    lost, refused = _taken(keys, table, new)
+    problems += refused
     if problems:
         raise BadKeys(problems)
-    return table
+    return tuple(_without(key, lost.get(key.id, {})) for key in table)
+
+
+def _without(entry: Key, lost: Mapping[str, str]) -> Key:
+    """``entry`` without the keys that it has lost. ``lost``: key -> the entry that has it now."""
+    if not lost:
+        return entry
+    told = ", ".join(f"{key_name(key)} (yours for {owner})" for key, owner in lost.items())
+    left = [name for name in entry.bound if name not in lost]
+    return replace(entry, keys=",".join(left), shown=None, help=f"{entry.help}; without its key {told}")
 
 
 def _keys(entry: Key, text: str) -> list[str]:
@@ -124,23 +137,40 @@ def clashes(keys: Iterable[Key]) -> Iterator[Clash]:
                 holders[name].append(entry)
 
 
-def _clashes(before: Sequence[Key], after: Sequence[Key], new: Mapping[str, Key]) -> Iterator[KeyProblem]:
-    """The clashes that ``new`` adds to those of the default table, one problem for each entry and key."""
+def _taken(
+    before: Sequence[Key], after: Sequence[Key], new: Mapping[str, Key]
+) -> tuple[dict[str, dict[str, str]], list[KeyProblem]]:
+    """What the entries ``new`` take from others: (entry of the default table -> key -> the first entry that has it now,
+    the clashes that cannot be solved so, one problem for each entry and key)."""
     known = {clash.place for clash in clashes(before)}
+    lost: dict[str, dict[str, str]] = {}
     others: dict[tuple[str, str], list[Key]] = {}
     for clash in clashes(after):
-        if clash.place not in known:
-            entry, other = (clash.near, clash.far) if clash.near.id in new else (clash.far, clash.near)
+        if clash.place in known:
+            continue
+        entry, other = (clash.near, clash.far) if clash.near.id in new else (clash.far, clash.near)
+        gone = {*lost.get(other.id, ()), clash.key}
+        if other.id in new or other in FIXED or not _can_lose(other, gone):
             others.setdefault((entry.id, clash.key), []).append(other)
+        else:
+            lost.setdefault(other.id, {}).setdefault(clash.key, entry.id)
+    problems = []
     for (name, key), entries in others.items():
         taken = " and ".join(
             f"{other.id} ({SCOPE_TITLES.get(other.scope, other.scope)}: {other.label})" for other in entries
         )
         free = " ".join(key_name(free) for free in free_keys(after, new[name].scope, key))
-        yield KeyProblem(
-            name,
-            f"{key_name(key)} is also the key of {taken}, at the same time; keys that are free here: {free}",
+        words = (
+            f"{key_name(key)} is also the key of {taken}, at the same time; keys that are free here: {free}"
         )
+        problems.append(KeyProblem(name, words))
+    return lost, problems
+
+
+def _can_lose(entry: Key, keys: Iterable[str]) -> bool:
+    """Whether an entry can do without these keys of its own."""
+    gone = set(keys)
+    return ALWAYS.get(entry.id) not in gone and not (entry.id in _NEEDED and gone.issuperset(entry.bound))
 
 
 def free_keys(keys: Sequence[Key], scope: Scope, wanted: str = "") -> list[str]:

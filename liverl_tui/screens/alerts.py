@@ -34,7 +34,4 @@ class AlertsScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the list for the scope ``alerts``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [
-            (scope, pane) for pane in self.query(AlertList) for scope in (pane.scope, *pane.further_scopes)
-        ]
-        return [*panes, ("app", self.app)]
+        return self.scopes_of(AlertList)

@@ -103,6 +103,27 @@ class RunScreen(HookedScreen):
         scoped.append(("app", self.app))
         return scoped
 
+    def scopes_of(self, kind: type[Widget]) -> list[tuple[Scope, DOMNode]]:
+        """For ``scoped_nodes`` of a screen of one pane: the scopes of the panes of this kind, also while they have no
+        focus, then the app's."""
+        panes: list[tuple[Scope, DOMNode]] = [
+            (scope, pane)
+            for pane in self.query(kind)
+            for scope in (
+                cast(Scope, getattr(pane, "scope", self.scope)),
+                *getattr(pane, "further_scopes", ()),
+            )
+        ]
+        return [*panes, ("app", self.app)]
+
+    def moving_and_own(self, *, moves: bool = True) -> list[tuple[Scope, DOMNode]]:
+        """For ``scoped_nodes`` of a screen whose panes only move: the keys that move in the focused one (``moves``),
+        those of this screen, and those of the app."""
+        moving: list[tuple[Scope, DOMNode]] = []
+        if moves and self.focused is not None:
+            moving.append(("moving", self.focused))
+        return [*moving, (self.scope, self), ("app", self.app)]
+
     def refresh_keys(self) -> None:
         """Update the key bar to the scopes that work now; call it when ``scoped_nodes`` has changed."""
         for bar in self.query(KeyBar):

@@ -56,10 +56,7 @@ class CompareScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """The keys that move in the differences while they have the focus, then those of this screen and the app."""
-        moving: list[tuple[Scope, DOMNode]] = (
-            [("moving", self.focused)] if isinstance(self.focused, DifferencesPane) else []
-        )
-        return [*moving, ("compare", self), ("app", self.app)]
+        return self.moving_and_own(moves=isinstance(self.focused, DifferencesPane))
 
     def on_mount(self) -> None:
         """Read the runs."""

@@ -66,8 +66,7 @@ class DiskScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """The keys that move, and those of the app."""
-        moving: list[tuple[Scope, DOMNode]] = [("moving", self.focused)] if self.focused is not None else []
-        return [*moving, ("disk", self), ("app", self.app)]
+        return self.moving_and_own()
 
     def on_mount(self) -> None:
         """Begin to count."""

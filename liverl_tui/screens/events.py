@@ -55,10 +55,7 @@ class EventsScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the list for the scope ``events``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [
-            (scope, pane) for pane in self.query(EventList) for scope in (pane.scope, *pane.further_scopes)
-        ]
-        return [*panes, ("app", self.app)]
+        return self.scopes_of(EventList)
 
     @property
     def pane(self) -> EventList:

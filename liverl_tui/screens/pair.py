@@ -46,8 +46,7 @@ class PairScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the pane for the scope ``pair``, also while it has no focus; then this screen, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [(pane.scope, pane) for pane in self.query(PairPane)]
-        return [*panes, ("app", self.app)]
+        return self.scopes_of(PairPane)
 
     @property
     def pane(self) -> PairPane:

@@ -48,10 +48,7 @@ class RunsScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the list for the scope ``runs``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [
-            (scope, pane) for pane in self.query(RunsPane) for scope in (pane.scope, *pane.further_scopes)
-        ]
-        return [*panes, ("app", self.app)]
+        return self.scopes_of(RunsPane)
 
     @property
     def pane(self) -> RunsPane:

@@ -34,7 +34,4 @@ class SandboxesScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the list for the scope ``sandboxes``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [
-            (scope, pane) for pane in self.query(SandboxList) for scope in (pane.scope, *pane.further_scopes)
-        ]
-        return [*panes, ("app", self.app)]
+        return self.scopes_of(SandboxList)

@@ -15,6 +15,7 @@ from textual.binding import Binding
 from liverl.diagnose.where.parts import PREFIX, parts_of, seconds_of
 from liverl.observe.metrics.names import key_in, keys_of
 from liverl.observe.trials.replica_names import replica_names
+from liverl.offline.tables import as_csv
 from liverl_tui.keys.bindings import Scope, bindings
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.metrics import POLL_S, bottleneck_words
@@ -67,8 +68,7 @@ class TimelineScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """The keys that move in the pane, those of this screen, and those of the app."""
-        moving: list[tuple[Scope, DOMNode]] = [("moving", self.focused)] if self.focused is not None else []
-        return [*moving, ("timeline", self), ("app", self.app)]
+        return self.moving_and_own()
 
     def on_mount(self) -> None:
         """Read the metrics and the step at once, and then every ``POLL_S`` seconds."""
@@ -202,7 +202,7 @@ class TimelineScreen(RunScreen):
         """See ``RowsPane.exporters``: the step that is shown, or what all steps took."""
         shown, steps = self._shown, self.query_one(StepsPane)
         if steps.display:
-            return {"csv": lambda: steps.copy_all().replace("\t", ",") + "\n"}
+            return {"csv": lambda: as_csv(steps.seconds_table())}
         if shown is None:
             return {}
         return {"json": lambda: msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n"}

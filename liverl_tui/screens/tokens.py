@@ -48,8 +48,7 @@ class TokensScreen(RunScreen):
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the pane for the scope ``tokens``, also while it has no focus, then the app."""
-        panes: list[tuple[Scope, DOMNode]] = [(pane.scope, pane) for pane in self.query(TokensPane)]
-        return [*panes, ("app", self.app)]
+        return self.scopes_of(TokensPane)
 
     @property
     def pane(self) -> TokensPane:

@@ -131,6 +131,8 @@ def _check_lines(report: VerifierReport, width: int) -> Iterator[Spans]:
             yield ((head(f"  {visible(line)}", width), "text"),)
     if len(failed) > _CHECKS:
         yield ((f"✖ {quantity(len(failed) - _CHECKS, 'more check')} failed", "bad"),)
+    for words in report.unread:
+        yield ((head(f"▲ {one_line(words)}", width), "warn"),)
     if report.checks and not failed:
         yield ((f"✔ {quantity(report.passed, 'check')} passed", "ok"),)
 

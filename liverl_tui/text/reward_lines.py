@@ -73,6 +73,7 @@ def report_lines(rewards: Mapping[str, float], report: VerifierReport) -> list[s
         for check in report.checks:
             lines.append(f"  {mark_of(check)} {one_line(check.what)}")
             lines += [f"      {line}" for line in check_lines(check)] if check.passed is not True else []
+    lines += map(one_line, report.unread)
     if report.output:
         lines.append(f"output, the end of {one_line(report.output_file)}:")
         lines += [f"  {line}" for line in report.output.split("\n")]

@@ -20,8 +20,8 @@ from liverl_tui.typed.command import (
     wrong,
 )
 
-_EXPECTED = "a time (14:03, 5m ago), step N, the name of a trial, or the number of a line"
-_STEP = "step"
+_EXPECTED = "a time (14:03, 5m ago), step N, trial N, the name of a trial, or the number of a line"
+_STEP, _TRIAL = "step", "trial"
 
 
 def _newest_step(here: Here) -> int:
@@ -42,6 +42,8 @@ def _parse_goto(text: str, here: Here) -> Act:
     first, _, rest = text.partition(" ")
     if first == _STEP:
         return _to_step(rest.strip(), here)
+    if first == _TRIAL and rest.strip():
+        return _to_trial(rest.strip())
     if text.isascii() and text.isdigit():
         return _to_line(text)
     for head in _trials(here):
@@ -52,9 +54,25 @@ def _parse_goto(text: str, here: Here) -> Act:
     except ValueError as error:
         if text[0].isdigit():
             raise TypedError(f"goto: {error}") from None
-        choices = [_STEP, *(head.name for head in _trials(here))]
+        if " " not in text and _more_trials(here):
+            return _to_trial(text)
+        choices = [_STEP, _TRIAL, *(head.name for head in _trials(here))]
         raise wrong("goto", text, _EXPECTED, choices) from None
     return lambda host: host.navigation.open_log_time(text)
+
+
+def _more_trials(here: Here) -> bool:
+    """Whether the run has trials that its state does not name."""
+    return here.snapshot is not None and here.snapshot.trials.total > len(_trials(here))
+
+
+def _to_trial(text: str) -> Act:
+    """``text``: the number of a row in the list of trials, or the name of any trial of the run, or a part of it."""
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        if int(text) < 1:
+            raise wrong("goto trial", text, "the number of a row, from 1, or a name")
+        return lambda host: host.navigation.open_trial_row(int(text))
+    return lambda host: host.navigation.find_trial(text)
 
 
 def _to_step(text: str, here: Here) -> Act:
@@ -109,8 +127,8 @@ def _complete_gpu(text: str, here: Here) -> Iterator[Completion]:
 PLACES: tuple[Command, ...] = (
     Command(
         "goto",
-        "TIME|step N|TRIAL|LINE",
-        "Go to a time or a line of the log, to the trials of a step, or to a trial",
+        "TIME|step N|trial N|TRIAL|LINE",
+        "Go to a time or a line of the log, to the trials of a step, to row N of the list of trials, or to any trial",
         _parse_goto,
         _complete_goto,
     ),

@@ -33,7 +33,9 @@ from liverl.offline.clean_items import CleanReport
 from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
+from liverl.offline.run_disk import RunDisk
 from liverl.offline.run_list import RunListed
+from liverl.offline.timeline_shown import TimelineShown
 from liverl.offline.trial_pair import TrialsDiff
 from liverl.offline.trial_tokens import TokensShown
 from liverl.offline.trials import StepsListed, TrialShown, TrialsListed
@@ -64,6 +66,7 @@ _WORDS: dict[type, str] = {
     inspect.VarTupleType: "array",
     inspect.ListType: "array",
     inspect.NamedTupleType: "tuple",
+    inspect.TupleType: "tuple",
 }
 
 
@@ -102,6 +105,8 @@ def introspected() -> dict[str, Any]:
         "doctor --json": dict(fields(DoctorReport)),
         "preflight.json": dict(fields(Preflight)),
         "compare --json": dict(fields(Comparison)),
+        "disk --json": dict(fields(RunDisk)),
+        "timeline --json": dict(fields(TimelineShown)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
         "ls --json": dict(fields(tuple[RunListed, ...])),
@@ -179,6 +184,9 @@ def _inside(info: inspect.Type, path: str) -> Iterator[tuple[str, str]]:
             yield from _described(info.value_type, path + "{}")
         case inspect.VarTupleType() | inspect.ListType():
             yield from _described(info.item_type, path + "[]")
+        case inspect.TupleType():
+            for index, item in enumerate(info.item_types):
+                yield from _described(item, f"{path}[{index}]")
         case inspect.NamedTupleType():
             for index, field in enumerate(info.fields):
                 yield from _described(field.type, f"{path}[{index}]")

@@ -19,6 +19,7 @@ import jsonschema
 import msgspec
 import pytest
 from kit import contract
+from kit import trial_folders as contract_trials
 from kit.contract import ON_PURPOSE, problems
 from kit.made_checkpoints import fsdp, merger
 from kit.receivers import keeper_of, kept
@@ -136,6 +137,10 @@ def _ended(told: Told) -> None:
         (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
         (folder / "config.yaml").write_text(f"run:\n  seed: {seed}\n")
     told.outputs["compare --json"] = [printed("compare", "--json", run.run_dir, copy)]
+    told.outputs["disk --json"] = [printed("disk", "--json", run.run_dir)]
+    where = Path(copy) / "trials" / "step_0001" / "t-1" / contract_trials.FILE
+    contract_trials.put(where, contract_trials.lines(contract_trials.call(calls=1)), contract_trials.T)
+    told.outputs["timeline --json"] = [printed("timeline", "--json", copy)]
     told.outputs["preflight.json"].append(json.loads(RunDir(copy).preflight.read_bytes()))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
     told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]

@@ -17,8 +17,11 @@ from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trials.index import TrialIndex
 from liverl.offline.trial_index import NAME
 from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.host import host_of
 from liverl_tui.data.saved_filters import MOST, save_filter, saved_filters
 from liverl_tui.screens.rewards import BARS, buckets
+from liverl_tui.typed.command import Here
+from liverl_tui.typed.places import PLACES
 from liverl_tui.widgets.base.cells import CellPanel
 from liverl_tui.widgets.base.trial_words import flagged
 from liverl_tui.widgets.dashboard.trials import TrialsPane
@@ -69,6 +72,13 @@ def run(folder: Path) -> TrialsStatus:
 
 def app_of(folder: Path, **more: Any) -> LiverlApp:
     return LiverlApp(FakeSource(folder, view=view(trials=run(folder))), **more)
+
+
+def goto(app: LiverlApp, text: str) -> None:
+    """What `:goto` does with a text."""
+    host = host_of(app.screen_stack[0].query_one(TrialsPane))
+    (command,) = [one for one in PLACES if one.name == "goto"]
+    command.parse(text, Here(view=host.view, now=T))(host)
 
 
 @pytest.mark.parametrize(
@@ -215,3 +225,44 @@ def test_flagged_in_the_index_as_in_the_list(
     index = TrialIndex()
     index.put(head)
     assert index.flagged() == ([0] if flagged(head) else [])
+
+
+@pytest.mark.parametrize(
+    ("typed", "opened", "listed"),
+    [
+        ("move-10", "trials/step_0001/move-10", ()),
+        ("trial copy-11", "trials/step_0001/copy-11", ()),
+        ("trial trials/step_0002/copy-23", "trials/step_0002/copy-23", ()),
+        ("trial E-10", "trials/step_0001/move-10", ()),
+        ("trial move-1", "", ("move-10", "move-12", "move-14", "move-16")),
+    ],
+)
+async def test_goto_finds_any_trial_of_the_run(
+    tmp_path: Path, typed: str, opened: str, listed: tuple[str, ...]
+) -> None:
+    app = app_of(tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        driven = Driven(pilot)
+        goto(app, typed)
+        if opened:
+            await driven.until(lambda: getattr(app.screen, "path", "") == opened)
+            await driven.until(lambda: opened.rpartition("/")[2] in driven.text)
+        else:
+            await driven.until(lambda: {path.rpartition("/")[2] for path in driven.listed} == set(listed))
+
+
+async def test_goto_says_that_no_trial_has_the_name_and_goes_to_a_row(tmp_path: Path) -> None:
+    app = app_of(tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        driven = Driven(pilot)
+        goto(app, "trial nothing-7")
+        said = "no trial of the run has 'nothing-7' in its name"
+        await driven.until(lambda: any(said in toast.message for toast in app._notifications))
+        await driven.press("4")
+        driven.pane.sort_by("reward", descending=False)
+        await driven.until(lambda: len(driven.listed) == STEPS * EACH)
+        for typed, row in (("trial 33", 33), ("trial 1", 1), ("trial 999", STEPS * EACH)):
+            goto(app, typed)
+            await driven.until(lambda row=row: driven.pane.cursor == driven.listed[row - 1])

@@ -23,7 +23,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/daemon/next_attempt.py": (1, SHOWN),
     "backend/liverl/daemon/retention.py": (1, STAMPS),
     "backend/liverl/embedded/engine/http.py": (2, PROTOCOL),
-    "backend/liverl/offline/trial_index.py": (2, STAMPS),
+    "backend/liverl/offline/trial_index.py": (1, STAMPS),
     "backend/liverl/sandboxes/daemon_faults.py": (1, PROTOCOL),  # whether a certificate has expired
     "backend/liverl/embedded/engine/metrics.py": (1, PROTOCOL),
     "backend/liverl/embedded/engine/replies.py": (1, PROTOCOL),

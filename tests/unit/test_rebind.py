@@ -17,8 +17,8 @@ from liverl_tui.keys import in_force
 from liverl_tui.keys.bindings import find, offered, reachable
 from liverl_tui.keys.key import Key
 from liverl_tui.keys.names import BadKey, key_name, parse_key
-from liverl_tui.keys.rebind import BadKeys, clashes, free_keys, rebound
-from liverl_tui.keys.table import ACTIVE_TOGETHER, KEYS, SCOPE_TITLES
+from liverl_tui.keys.rebind import ALWAYS, BadKeys, clashes, free_keys, rebound
+from liverl_tui.keys.table import ACTIVE_TOGETHER, FIXED, KEYS, SCOPE_TITLES
 
 BY_ID = {key.id: key for key in KEYS}
 
@@ -168,30 +168,70 @@ def test_the_way_out_and_the_fields_of_dialogs_keep_their_keys() -> None:
     assert keys_after(logs__clear="b, escape") == {"logs.clear": "b,escape"}, "it has that key anyway"
 
 
+def together(scope: str) -> set[str]:
+    return {other for chain in ACTIVE_TOGETHER if scope in chain for other in chain} | {scope}
+
+
+@pytest.mark.parametrize("other", KEYS, ids=lambda key: key.id)
+def test_a_key_of_the_user_wins_over_any_default_key(other: Key) -> None:
+    """Each key of the table, given to an entry that is active with it: as if the default were new in this version."""
+    hidden = {clash.place for clash in clashes(KEYS)}
+    mine = next(
+        k for k in KEYS if k.scope in together(other.scope) and k.id not in (other.id, *ALWAYS, "app.help")
+    )
+    for name in other.bound:
+        if (name in ("ctrl+c", "escape") and name not in mine.bound) or ALWAYS.get(other.id) == name:
+            continue
+        same = [
+            key for key in KEYS if name in key.bound and key.scope in together(mine.scope) and key is not mine
+        ]
+        fixed = any(name in key.bound and key.scope in together(mine.scope) for key in FIXED)
+        if fixed or any(ALWAYS.get(key.id) == name for key in same):
+            continue
+        table = {key.id: key for key in rebound(KEYS, {mine.id: name})}
+        assert table[mine.id].bound == tuple(dict.fromkeys((name, *filter(None, [ALWAYS.get(mine.id)]))))
+        lost = table[other.id]
+        place = {(mine.id, other.id, name), (other.id, mine.id, name)}
+        if place & hidden:  # the default table has it so
+            assert lost == other
+            continue
+        assert lost.bound == tuple(key for key in other.bound if key != name)
+        assert lost.help == f"{other.help}; without its key {key_name(name)} (yours for {mine.id})"
+        assert (lost.id, lost.label, lost.action) == (other.id, other.label, other.action)
+        changed = {key for key, one in table.items() if one != BY_ID[key]}
+        assert changed <= {mine.id, *(key.id for key in same)}, "no other entry changes"
+        chains = [chain for chain in ACTIVE_TOGETHER if mine.scope in chain]
+        new = {clash.place for clash in clashes(table.values())} - hidden
+        assert chains and not [place for place in new if name in place], "nothing hides the user's key"
+
+
+def test_what_can_be_done_without_a_key_is_still_there() -> None:
+    table = rebound(KEYS, {"logs.access": "Z"})
+    lost = next(
+        key for key in table if key.id == "app.all_runs" or (key.scope == "app" and "Z" in BY_ID[key.id].keys)
+    )
+    assert lost.keys == "" and lost.press.startswith("use the command")
+
+
 @pytest.mark.parametrize(
-    ("entry", "text", "other"),
+    ("chosen", "other"),
     [
-        ("logs.access", "l", "logs.level (Logs: level)"),  # the same scope
-        ("logs.access", "V", "app.services (Everywhere: services)"),  # it would hide another
-        ("logs.access", "h", "dashboard.hide_pane (Dashboard: hide pane)"),
-        ("app.theme", "f", "logs.filter (Logs: filter) and events.follow (Events: follow) and alerts.apply"),
-        ("moving.up", "w", "logs.wrap (Logs: wrap)"),
-        ("trajectory.raw", "j", "moving.down (Moving in lists: down)"),
-        ("events.level", "space", "list.mark (Lists: mark)"),
-        ("app.theme", "ctrl+b", "moving.page_up (Moving in lists: page up)"),
-        ("dialog.yes", "^n", "dialog.move (Dialogs and lists to choose from: move)"),
+        (
+            {"logs.access": "B", "logs.level": "B"},
+            "logs.level: B is also the key of logs.access (Logs: access lines)",
+        ),
+        ({"app.theme": "B", "logs.wrap": "B"}, "app.theme (Everywhere: theme)"),
+        ({"dialog.yes": "^n"}, "dialog.move (Dialogs and lists to choose from: move)"),  # fixed there
+        ({"dialog.yes": "enter"}, "dialog.pick"),  # always keeps it
+        ({"logs.wrap": "?", "logs.level": "f1"}, "app.help"),  # must keep one
     ],
 )
-def test_a_key_with_a_meaning_is_refused_with_both_entries_and_free_keys(
-    entry: str, text: str, other: str
+def test_a_key_that_cannot_be_had_is_refused_with_both_entries_and_free_keys(
+    chosen: dict[str, str], other: str
 ) -> None:
-    (told,) = refused(**{entry.replace(".", "__"): text})
-    name = key_name(parse_key(text))
-    assert told.startswith(f"{entry}: {name} is also the key of ") and other in told
-    free = told.rpartition("free here: ")[2].split()
-    assert len(free) == 6
-    for key in free:
-        assert keys_after(**{entry.replace(".", "__"): key})
+    (told,) = refused(**{entry.replace(".", "__"): text for entry, text in chosen.items()})
+    assert " is also the key of " in told and other in told
+    assert len(told.rpartition("free here: ")[2].split()) == 6
 
 
 def test_scopes_that_are_never_active_together_share_keys() -> None:
@@ -213,8 +253,8 @@ def test_what_the_default_table_hides_stays_allowed() -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    told = refused(logs__acces="B", app__theme="ctrl+i", logs__wrap="l", gpu__logs=",")
-    assert [line.partition(":")[0] for line in told] == ["logs.acces", "app.theme", "gpu.logs", "logs.wrap"]
+    told = refused(logs__acces="B", app__theme="ctrl+i", logs__wrap="l", gpu__logs=",", logs__level="l")
+    assert [line.partition(":")[0] for line in told] == ["logs.acces", "app.theme", "gpu.logs", "logs.level"]
     assert "did you mean logs.access? (liverl-tui keys lists them)" in told[0]
     assert "the key of a comma is written: comma" in told[2]
 
@@ -222,7 +262,7 @@ def test_all_problems_are_told_at_once() -> None:
 def test_any_scope_of_a_table_is_checked() -> None:
     table = (Key("list", "order", "o", "order", "X"), Key("list", "mark", "m", "mark", "X"))  # type: ignore[arg-type]
     with pytest.raises(BadKeys, match=r"list\.order: m is also the key of list\.mark"):
-        rebound(table, {"list.order": "m"})
+        rebound(table, {"list.order": "m", "list.mark": "m"})
 
 
 def test_free_keys_begin_with_what_is_like_the_wanted_one() -> None:
@@ -282,7 +322,8 @@ def test_wrong_keys_are_refused_before_a_run_is_created(
 ) -> None:
     for command in ("keys", "up"):
         more = ["--run-root", str(tmp_path), "--yes"] if command == "up" else []
-        assert run([command, *more, "--set", "ui.keys.logs.access=l"]) == 2
+        chosen = ["--set", "ui.keys.logs.access=l", "--set", "ui.keys.logs.level=l"]
+        assert run([command, *more, *chosen]) == 2
         told = capsys.readouterr().err
-        assert "ui.keys.logs.access in --set: l is also the key of logs.level" in told
+        assert "ui.keys.logs.level in --set: l is also the key of logs.access" in told
     assert not list(tmp_path.iterdir())

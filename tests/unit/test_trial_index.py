@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,12 @@ from kit.trial_folders import FILE, T, call, lines, put
 from msgspec.structs import replace
 
 from liverl.model import TrialHead
-from liverl.observe.trials.index import MOST_PARTS, Stored, TrialIndex, restored
+from liverl.observe.trials.cut_off import with_starts
+from liverl.observe.trials.dumped_trajectory import reader_of
+from liverl.observe.trials.index import Stored, TrialIndex, restored
 from liverl.observe.trials.query import parsed
+from liverl.observe.trials.records import MOST_REWARDS
+from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.trial import Trial
 from liverl.offline import trial_index
 from liverl.offline.trial_index import NAME, RunIndex
@@ -125,9 +131,21 @@ HEAD = TrialHead(
 )  # fmt: skip
 
 
-def test_parts_of_rewards_are_bounded() -> None:
-    index, _ = indexed([replace(HEAD, rewards={f"p{n}": float(n) for n in range(MOST_PARTS + 4)}), HEAD])
-    assert len(index.head(0).rewards) == MOST_PARTS and index.head(1).rewards == {}
+def test_every_part_of_a_reward_is_found_however_many_there_are() -> None:
+    index, placed = indexed([replace(HEAD, rewards={f"p{n}": float(n) for n in range(MOST_REWARDS)}), HEAD])
+    last = f"rewards.p{MOST_REWARDS - 1}"
+    for one in (index, restored(index.stored())):
+        assert [one.head(row).rewards for row in one.rows] == [head.rewards for head in placed]
+        assert one.select(parsed(f"{last}={MOST_REWARDS - 1}")) == [0]
+        assert one.select(parsed(f"{last}=none")) == [1] and one.select(parsed("rewards.p0>0")) == []
+
+
+def test_parts_of_rewards_that_no_two_trials_share() -> None:
+    index, placed = indexed([replace(HEAD, rewards={f"p{n}": float(n), "all": 1.0}) for n in range(50)])
+    index.remove(placed[7].path)
+    again = restored(index.stored())
+    assert [again.head(row).rewards for row in again.rows] == [h.rewards for h in placed if h != placed[7]]
+    assert again.select(parsed("rewards.p49=49 rewards.all=1")) == [48]
 
 
 def head_of(name: str) -> TrialHead:
@@ -152,11 +170,13 @@ def head_of(name: str) -> TrialHead:
     "change",
     [
         {"version": 0}, {"byteorder": "middle"}, {"rows": 3}, {"texts": b""}, {"ends": b"\0" * 8},
-        {"numbers": {}}, {"places": {}}, {"tables": {}},
+        {"numbers": {}}, {"places": {}}, {"tables": {}}, {"part_ends": b"\0" * 16}, {"part_values": b""},
+        {"part_ends": b""},
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
-    index, _ = indexed([HEAD, HEAD])
+    index, _ = indexed([replace(HEAD, rewards={"reward": 1.0}), HEAD])
+    assert len(restored(index.stored())) == 2
     with pytest.raises(ValueError):
         restored(replace(index.stored(), **change))
 
@@ -295,10 +315,10 @@ def test_a_trial_that_could_not_be_read_once_is_read_again(
         patched.setattr(Trial, "check", no_descriptor)
         first = RunIndex(RunDir(tmp_path), live=False, own=True)
         first.refresh()
-        assert names(first) == [] and first.unread == 1
+        assert names(first) == [] and first.unread == {"trials/step_0001/a": "too many open files"}
     again = RunIndex(RunDir(tmp_path), live=False, own=True)
     again.refresh()
-    assert names(again) == ["a"] and again.unread == 0
+    assert names(again) == ["a"] and not again.unread
 
 
 def test_a_name_that_is_no_utf_8_is_kept(tmp_path: Path) -> None:
@@ -308,24 +328,53 @@ def test_a_name_that_is_no_utf_8_is_kept(tmp_path: Path) -> None:
     assert not again.refresh() and [os.fsencode(name) for name in names(again)] == [b"t\xff"]
 
 
+def with_number(name: str, value: float) -> Callable[[Stored], Stored]:
+    return lambda stored: replace(stored, numbers=stored.numbers | {name: array("d", [value]).tobytes()})
+
+
+def with_table(name: str, *table: tuple[bytes, ...]) -> Callable[[Stored], Stored]:
+    return lambda stored: replace(stored, tables=stored.tables | {name: list(table)})
+
+
+def with_folder(folder: bytes) -> Callable[[Stored], Stored]:
+    """In every place where a folder stands."""
+    return lambda stored: replace(
+        stored, tables=stored.tables | {"folder": [(folder,)]}, folders=[(folder, 1, True)]
+    )
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda stored: replace(stored, texts=stored.texts.replace(b"\x1f", b" ")),
+        lambda stored: replace(stored, texts=stored.texts[:-1] + b" "),
+        lambda stored: replace(stored, texts=b"\x1f" + stored.texts[:-1]),
         lambda stored: replace(stored, texts=b"/" + stored.texts[1:]),
-        lambda stored: replace(stored, tables=stored.tables | {"folder": [(b"../../etc",)]}),
-        lambda stored: replace(stored, tables=stored.tables | {"folder": [(b"/etc",)]}),
-        lambda stored: replace(stored, tables=stored.tables | {"state": [()]}),
-        lambda stored: replace(stored, tables=stored.tables | {"state": [(b"done",)]}),
-        lambda stored: replace(stored, tables=stored.tables | {"waits_for": [()]}),
+        lambda stored: replace(stored, folders=[]),
+        lambda stored: replace(stored, numbers=stored.numbers | {"more": b"\0" * 8}),
+        lambda stored: replace(stored, part_values=array("d", [math.inf]).tobytes()),
+        *(with_folder(name) for name in (b"../../etc", b"/etc", b"", b"checkpoints", b"trials/..", b"trials/a",
+                                          b"trialsx", b"trials/step_1/x", b"rollouts/x", b"rollouts")),
+        *(with_table("state", row) for row in ((), (b"done",))),
+        with_table("waits_for", ()), with_table("parts", (b"p", b"p")),
+        *(with_number(name, value) for name in ("reward", "step", "turns", "calls", "tokens", "time", "agent", "at",
+                                                "started", "ended", "updated") for value in (math.inf, -math.inf)),
+        *(with_number(name, value) for name, value in (("step", -1.0), ("turns", 1e17), ("started", 1e12))),
     ],
-)
+)  # fmt: skip
 def test_an_index_that_somebody_else_wrote_is_not_believed(change: Callable[[Stored], Stored]) -> None:
     index = TrialIndex()
-    index.put(head_of("a"))
+    index.put(replace(head_of("a"), rewards={"reward": 1.0}))
     assert restored(index.stored()).path(0) == "trials/step_0001/a"
-    with pytest.raises(ValueError, match="texts"):
+    with pytest.raises(ValueError):
         restored(change(index.stored()))
+
+
+def test_numbers_that_are_not_known_are_read_from_a_file() -> None:
+    index = TrialIndex()
+    index.put(replace(head_of("a"), reward=None, step=None, rewards={"x": math.nan}))
+    (head,) = [again.head(row) for again in (restored(index.stored()),) for row in again.rows]
+    assert (head.reward, head.step, head.rewards) == (None, None, {})
 
 
 def test_a_number_without_end_is_as_if_it_were_not_known() -> None:
@@ -333,3 +382,236 @@ def test_a_number_without_end_is_as_if_it_were_not_known() -> None:
     for name, tokens in (("a", 10**400), ("b", 5)):
         index.put(replace(head_of(name), completion_tokens=tokens))
     assert [index.head(row).completion_tokens for row in index.rows] == [0, 5]
+
+
+# -- texts of anybody
+
+HALVES = ("\ud800", "a\udfff", "\udc41", "x\ud83d y", "\udcff")
+
+
+@pytest.mark.parametrize("text", HALVES)
+@pytest.mark.parametrize(
+    "field", ["name", "task", "group", "preview", "failure", "ended_by", "flags", "rewards"]
+)
+def test_half_a_pair_in_any_text_is_no_error(field: str, text: str) -> None:
+    value: Any = {"flags": (text,), "rewards": {text: 1.0}}.get(field, text)
+    head = replace(head_of("a"), **{field: value})
+    head = replace(head, path=f"trials/step_0001/{head.name}")
+    index = TrialIndex()
+    index.put(head)
+    index.put(head)
+    assert len(index) == 1 and index.row_of(head.path) == 1, "it takes its own place"
+    again = restored(msgspec.msgpack.decode(msgspec.msgpack.encode(index.stored()), type=Stored))
+    for one in (index, again):
+        (row,) = one.rows
+        assert one.row_of(one.path(row)) == row and one.path(row) == one.head(row).path
+        assert set(one.select(parsed(text))) <= {row}
+        assert field not in SORTS or one.order([row], field, descending=False) == [row]
+    assert again.head(0) == index.head(1)
+
+
+def test_a_word_is_found_in_one_text_only() -> None:
+    """Neither across two trials nor across two texts of one."""
+    heads = [
+        replace(HEAD, name="ab", failure="tail-cd"),
+        replace(HEAD, name="ef", preview="one", failure="two"),
+    ]
+    index = TrialIndex()
+    for head in heads:
+        index.put(replace(head, path=f"trials/step_0001/{head.name}"))
+    for word in ("cdef", "d-e", "onetwo", '"one two"', '"one\x1ftwo"', '"one\ntwo"'):
+        query = parsed(word)
+        assert index.select(query) == [] == [h for h in heads if query.holds_for(h)], word
+    assert index.select(parsed("cd ab")) == [0] and index.select(parsed("two one")) == [1]
+
+
+# -- what verl has dumped
+
+
+def dump(run: Path, step: int, rows: dict[str, float], at: float = T) -> None:
+    text = "".join(
+        json.dumps({"uid": f"{uid}_0", "score": score, "output": "x"}) + "\n" for uid, score in rows.items()
+    )
+    put(run / "rollouts" / f"{step}.jsonl", text, at)
+
+
+def dumped(run: Path) -> dict[str, float | None]:
+    index = RunIndex(RunDir(run), live=False, own=True)
+    index.refresh()
+    assert not index.gaps
+    return {index.index.head(row).path: index.index.head(row).reward for row in index.index.rows}
+
+
+def test_a_dump_that_was_written_again_or_removed(tmp_path: Path) -> None:
+    dump(tmp_path, 1, {"a_0": 0.5, "b_0": 1.0})
+    dump(tmp_path, 2, {"c_0": 0.0})
+    assert len(dumped(tmp_path)) == 3
+    dump(tmp_path, 1, {"a_0": 0.25, "d_0": 1.0}, at=T + 10)
+    assert dumped(tmp_path) == {
+        "rollouts/1.jsonl/a_0": 0.25, "rollouts/1.jsonl/d_0": 1.0, "rollouts/2.jsonl/c_0": 0.0,
+    }  # fmt: skip
+    (tmp_path / "rollouts" / "2.jsonl").unlink()
+    assert dumped(tmp_path).keys() == {"rollouts/1.jsonl/a_0", "rollouts/1.jsonl/d_0"}
+    shutil.rmtree(tmp_path / "rollouts")
+    assert dumped(tmp_path) == {}
+
+
+def test_a_dump_and_the_directories_of_its_trials(tmp_path: Path) -> None:
+    """A trial is in the index once: with its directory, and without it by its row in the dump."""
+    dump(tmp_path, 1, {"a_0": 0.5, "b_0": 1.0})
+    assert len(dumped(tmp_path)) == 2
+    folder = write(tmp_path, 1, "trial-a")
+    put(folder / "liverl.json", json.dumps({"uid": "a", "session": 0}), T)
+    before = dumped(tmp_path)
+    if "rollouts/1.jsonl/a_0" in before:
+        pytest.fail(f"its row is listed beside its directory: {before}")
+    assert before.keys() == {"rollouts/1.jsonl/b_0", "trials/step_0001/trial-a"}
+    shutil.rmtree(folder.parent)
+    assert dumped(tmp_path).keys() == {"rollouts/1.jsonl/a_0", "rollouts/1.jsonl/b_0"}
+
+
+KEYS = ("a/b_0", "/", "../../x_0", "..", "", "ü/\u2028", 'q"_0', "b\\", " ", "\ud800_0")
+
+
+def test_any_key_of_a_dump_is_kept_and_read(tmp_path: Path) -> None:
+    dump(tmp_path, 1, dict.fromkeys(KEYS, 0.5))
+    write(tmp_path, 1, "a")
+    first = dumped(tmp_path)
+    assert len(first) == len(KEYS) + 1
+    before = (tmp_path / NAME).stat().st_mtime_ns
+    run = RunIndex(RunDir(tmp_path), live=False, own=True)
+    assert not run.refresh() and len(run.index) == len(first), "its file was believed"
+    assert (tmp_path / NAME).stat().st_mtime_ns == before
+    for path in (path for path in first if path.startswith("rollouts")):
+        found = reader_of(tmp_path / path).read()
+        known = path.rpartition("/")[2] and "\ufffd" not in path  # "": its slashes are lost on the way
+        assert found.turns or not known, path
+
+
+# -- what cannot be read
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Directories of these names cannot be listed, as those of another user."""
+    scan = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if os.path.basename(os.fspath(path)) in names:
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.mark.parametrize(
+    ("refused", "listed"),
+    [
+        ("trials", ["u_0"]),
+        ("trials.1", ["a", "b", "u_0"]),
+        ("step_0001", ["b", "c", "u_0"]),
+        ("rollouts", ["a", "b", "c"]),
+    ],
+)
+def test_what_may_not_be_listed_is_named_and_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str, listed: list[str]
+) -> None:
+    other = tmp_path / "other"
+    write(other, 3, "c")
+    run = tmp_path / "run"
+    write(run, 1, "a"), write(run, 2, "b"), dump(run, 1, {"u_0": 0.5})
+    (run / "trials.1").symlink_to(other / "trials")
+    if refused == "trials":
+        listed = [*listed, "c"]
+    with monkeypatch.context() as patched:
+        refusing(patched, refused)
+        index = RunIndex(RunDir(run), live=False, own=True)
+        index.refresh()
+        assert names(index) == sorted(listed)
+        (gap,) = index.gaps
+        assert refused in gap and gap.endswith("could not be read: Permission denied")
+        assert not index.refresh() and index.gaps == (gap,), "it is said again"
+    assert index.refresh() and names(index) == ["a", "b", "c", "u_0"] and not index.gaps
+    with monkeypatch.context() as patched:
+        refusing(patched, refused)
+        again = RunIndex(RunDir(run), live=False, own=True)
+        again.refresh()
+        assert names(again) == ["a", "b", "c", "u_0"], "what was read before stays"
+
+
+def test_a_dump_that_must_not_be_read_is_named(tmp_path: Path) -> None:
+    dump(tmp_path, 1, {"a_0": 0.5})
+    os.mkfifo(tmp_path / "rollouts" / "2.jsonl")
+    index = RunIndex(RunDir(tmp_path), live=False, own=True)
+    index.refresh()
+    assert names(index) == ["a_0"] and [gap.partition(" ")[0] for gap in index.gaps] == ["rollouts/2.jsonl"]
+
+
+# -- how many
+
+
+@pytest.mark.parametrize(
+    ("most", "kept", "full"),
+    [(9, 6, False), (6, 6, False), (5, 5, True), (3, 3, True), (2, 2, True), (1, 1, True)],
+)
+def test_at_most_so_many_are_kept_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: int, full: bool
+) -> None:
+    """Wherever the limit is: in a folder, in a dump, between two of them."""
+    for step, name in ((1, "a"), (1, "b"), (2, "c")):
+        write(tmp_path, step, name)
+    dump(tmp_path, 3, {"d_0": 0.5, "e_0": 0.5})
+    put(tmp_path / "trials" / "flat" / FILE, lines(call()), T)
+    monkeypatch.setattr(trial_index, "MOST", most)
+    order = ["d_0", "e_0", "c", "a", "b", "flat"]
+    for _ in range(3):
+        index = RunIndex(RunDir(tmp_path), live=False, own=True)
+        index.refresh()
+        assert names(index) == sorted(order[:kept]) and index.full is full
+        assert index.gaps == ((f"only the newest {most} trials are indexed",) if full else ())
+    write(tmp_path, 4, "new", at=T + 50)
+    index.refresh()
+    assert names(index) == sorted(["new", *order][:most]), "the newest steps come first, also later"
+    monkeypatch.setattr(trial_index, "MOST", 100)
+    index.refresh()
+    assert names(index) == sorted(["new", *order]) and not index.gaps
+
+
+# -- trials of earlier attempts
+
+
+def test_earlier_trials_are_marked_without_a_head_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = [T, T + 100, T + 200]
+    journal = [{"at": at, "k": "attempt", "n": n, "monotonic": 1.0} for n, at in enumerate(starts, 1)]
+    journal += [{"at": at, "k": "intent", "svc": "trainer", "gen": n} for n, at in enumerate(starts, 1)]
+    text = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in journal)
+    put(tmp_path / "journal.jsonl", text, T)
+    for step, name, at in (
+        (1, "a", T + 10),
+        (2, "b", T + 20),
+        (3, "c", T + 30),
+        (2, "d", T + 110),
+        (5, "e", T + 210),
+    ):
+        folder = tmp_path / "trials" / f"step_{step:04d}" / name
+        put(folder / FILE, lines(call(calls=1, request_time=at)), at)
+        if name != "d":
+            put(folder / "result.json", json.dumps({"verifier_result": {"rewards": {"reward": 1.0}}}), at)
+        os.utime(folder.parent, (at, at))
+    made: list[int] = []
+    head = TrialIndex.head
+    monkeypatch.setattr(TrialIndex, "head", lambda self, row: made.append(row) or head(self, row))
+    run = RunIndex(RunDir(tmp_path), live=True, own=True)
+    run.refresh()
+    assert len(made) <= 1, "at most that of the trial that was cut off"
+    found = {one.name: (one.earlier, one.state) for one in (head(run.index, row) for row in run.index.rows)}
+    assert found == {
+        "a": (False, "finished"), "b": (True, "finished"), "c": (True, "finished"), "d": (False, "cut_off"),
+        "e": (False, "finished"),
+    }  # fmt: skip
+    poll = TrainerStarts(tmp_path)
+    poll.poll()
+    heads = [replace(head(run.index, row), earlier=False) for row in run.index.rows]
+    assert {h.name: h.earlier for h in with_starts(heads, poll)} == {n: e for n, (e, _) in found.items()}
+    assert [row for row in run.index.rows if row not in run.index.select(parsed("state=cut_off"))]

@@ -31,6 +31,9 @@ RUNNING = TrialHead(
         ("", True), ("reward<1", True), ("reward<0.5", False), ("reward<=.5", True), ("reward>5e-1", False),
         ("reward>=0.5", True), ("reward=0.5", True), ("reward==0.5", True), ("reward!=0.5", False), ("calls=0", True),
         ("step=3..9", True), ("step=..4", False), ("step=5..", True), ("step!=3..9", False), ("step!=6..", True),
+        ("time=30s..60s", False), ("time=1m..2m", True), ("time=30..60s", False), ("time=80..100s", True),
+        ("time=80s..100", True), ("time=..2m", True), ("time=2m..", False), ("time!=1m..2m", False),
+        ("time=0.01h..2m", True), ("verifier=2500ms..3s", True), ("verifier=2..3", True),
         ("STEP=5", True), ("time>1m", True), ("time<90s", False), ("time=90", True), ("time<0.1h", True),
         ("verifier>2500ms", False), ("verifier>=2.5", True), ("queue>0", False), ("queue=none", True),
         ("reward=none", False), ("reward!=none", True), ("rewards.tests=1", True), ("rewards.lint<1", False),
@@ -77,6 +80,12 @@ def test_what_is_not_known(text: str, holds: bool) -> None:
         ("reward >=0", "a term has no blanks in it: reward>=0"),
         ("calls <1", "a term has no blanks in it: calls<1"),
         ("step=9..3", "expected the lower end first: 3..9"),
+        ("time=2m..1m", "expected the lower end first: 1m..2m"),
+        ("time=2m..30s", "expected the lower end first: 30s..2m"),
+        ("time=1..2m", "in which unit is 1? expected 1m..2m, or 1s..2m"),
+        ("time=1h..90", "in which unit is 90? expected 1h..90h, or 1h..90s"),
+        ("step=3s..9s", "step is no time, and has no unit"),
+        ("time=1d..2d", "a range such as 30s..2m, or none behind =, found '1d..2d'"),
     ],
 )
 def test_what_is_said_of_a_wrong_filter(text: str, words: str) -> None:

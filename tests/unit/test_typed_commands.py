@@ -148,7 +148,7 @@ def test_start_and_gpu() -> None:
         ("goto step", ("nothing found", "from 1 to 7")),
         ("goto step 8", ("found '8'", "from 1 to 7")),
         ("goto step 0", ("found '0'", "from 1 to 7")),
-        ("goto trial-03", ("found 'trial-03'", "did you mean trial-003?")),
+        ("goto trial 0", ("found '0'", "the number of a row, from 1")),
         ("goto 0", ("found '0'", "the number of a line, from 1")),
         ("quit now", ("found 'now'", "nothing after the name")),
         ("sacle 4", ("found 'sacle'", "did you mean scale?")),

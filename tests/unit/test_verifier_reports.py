@@ -11,6 +11,7 @@ import pytest
 
 from liverl.agents.checks import Check, write_checks
 from liverl.agents.tasks import TASKS, checks, reward_of
+from liverl.observe.trials import verifier
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.trajectory import TrajectoryReader
 from liverl.observe.trials.verifier import (
@@ -24,6 +25,7 @@ from liverl.observe.trials.verifier import (
     report_of,
 )
 from liverl_tui.text.reward_lines import UNKNOWN, counted, report_lines, reward_title
+from liverl_tui.widgets.trajectory.document import reward_blocks
 
 OURS = [
     {"what": "a", "passed": False, "expected": 3, "got": None},
@@ -114,6 +116,25 @@ def test_which_file_is_read(
     assert (report.source, report.output_file) == (source, output_file)
     assert report.output.split("\n")[-1] == output and report.output.count("\n") < OUTPUT_LINES
     assert report.known == bool(source or output_file)
+
+
+@pytest.mark.parametrize("name", ["checks.json", "ctrf.json"])
+def test_a_report_that_is_too_large_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is not read as if there were none: that would say that the verifier recorded only the reward."""
+    monkeypatch.setattr(verifier, "LARGEST", 1 << 20)
+    many = [{"what": f"check {n} {'x' * 1000}", "passed": False} for n in range(1200)]
+    document: object = many if name == "checks.json" else {"results": {"tests": many}}
+    files: dict[str, str | bytes] = {f"verifier/{name}": json.dumps(document), "verifier/reward.txt": "0"}
+    read = TrajectoryReader(trial(tmp_path / "t", files)).read()
+    (words,) = read.verifier.unread
+    assert words == f"verifier/{name} was not read: too large to read (it has 1.2 MiB, the limit is 1)"
+    assert read.verifier.known and report_lines({"reward": 0.0}, read.verifier) == [words]
+    assert words in "\n".join(f"{block.text}" for block in reward_blocks(read))
+    few: dict[str, str | bytes] = files | {"verifier/test-stdout.txt": PYTEST}
+    other = TrajectoryReader(trial(tmp_path / "u", few)).read().verifier
+    assert other.source == "verifier/test-stdout.txt" and other.unread == (words,), "another file is read"
 
 
 def test_a_report_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:

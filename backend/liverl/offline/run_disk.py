@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.model import SCHEMA
 from liverl.offline.checkpoints import CheckpointRow, NoCheckpoints, list_checkpoints
 from liverl.offline.clean_run import refusal
 from liverl.rundir.commands import run_words
@@ -54,6 +55,7 @@ class RunDisk(msgspec.Struct, frozen=True):
     checkpoints: tuple[CheckpointRow, ...] = ()
     no_checkpoints: str = ""
     problems: tuple[str, ...] = ()
+    schema: int = SCHEMA
 
 
 def run_disk(run_dir: Path, say: Callable[[str], None] = lambda _: None) -> RunDisk:

@@ -2,7 +2,8 @@
 
 Of our runs the file is ``trials.index`` in the run's directory, of others (``watch``, a run that must not be written)
 it is in the user's cache. A folder of trials that is newer than the index, or had trials that had not ended, is read
-again; what has ended is read once. A file that cannot be used is as none.
+again; what has ended is read once. The same holds of verl's dumps, each of which is a folder of the trials that have no
+directory. What a source no longer has is forgotten. A file that cannot be used is as none.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from liverl.model import TrialHead
-from liverl.observe.trials.cut_off import age_of, cut_off_head, with_starts
+from liverl.observe.trials.cut_off import age_of, cut_off_head
 from liverl.observe.trials.dumps import DUMPS, dump_of, dumped_steps
-from liverl.observe.trials.index import Stored, TrialIndex, restored
+from liverl.observe.trials.index import Stored, TrialIndex, as_kept, restored
 from liverl.observe.trials.root import STEP_DIR, folders_in
 from liverl.observe.trials.scanner import TRIALS, LineReader
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.steps import placed, whole_head
+from liverl.observe.trials.tallies import WentBack
 from liverl.observe.trials.tools_offered import ToolsOffered
 from liverl.observe.trials.trial import FRESH, Trial
 from liverl.rundir.layout import RunDir
@@ -43,9 +47,26 @@ WRITE_S = 30.0  # seconds between two writings while trials are read
 Progress = Callable[[int, int], None]  # (folders that were read, of how many)
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where trials of one step are. ``key``: relative to the run's directory; ``folder``: in ``root``, "" for the root
+    itself; without ``root`` it is verl's dump of the step."""
+
+    step: int | None
+    key: str
+    path: Path
+    root: Path | None = None
+    folder: str = ""
+
+    @property
+    def dump(self) -> bool:
+        """Whether it is a dump."""
+        return self.root is None
+
+
 class RunIndex:
     """All trials of one run. ``index`` may be read by another thread while ``refresh`` adds to it. ``full``: the run
-    has more trials than are indexed."""
+    has more trials than are indexed; ``unread``: what could not be read at the last look -> why."""
 
     def __init__(self, run: RunDir, *, live: bool, own: bool) -> None:
         """``live``: trials may still run; ``own``: the run is ours, and may be written."""
@@ -53,13 +74,20 @@ class RunIndex:
         self.path = run.path / NAME if own else _in_cache(run)
         self.index = TrialIndex()
         self.full = False
-        self.unread = 0  # trials and folders that could not be read at the last look
+        self.unread: dict[str, str] = {}
+        self._now = 0.0  # Unix seconds of the last look
         self._lines = LineReader()
         self._starts, self._times = TrainerStarts(run.path), StepTimes(run.path)
         self._loaded = False
         self._written_at = time.monotonic()
         # Folder that was read here -> trials in it that may still change.
         self._unsettled: dict[str, set[str]] = {}
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Why not all trials of the run are in the index, a sentence each; none if all are."""
+        full = (f"only the newest {MOST:,} trials are indexed",) if self.full else ()
+        return (*full, *(f"{path} could not be read: {why}" for path, why in self.unread.items()))
 
     def refresh(self, progress: Progress = lambda done, total: None) -> bool:
         """Read what is new on disk, the newest steps first; return whether anything was.
@@ -72,69 +100,98 @@ class RunIndex:
         tools = ToolsOffered(self._run.path)
         self._starts.poll()
         self._times.poll()
-        folders, changed = list(self._folders()), False
-        self.unread = 0
-        changed |= self._forget_gone({_key(root, folder) for root, folder, _ in folders})
-        for number, (root, folder, step) in enumerate(folders):
-            self.full = len(self.index) >= MOST
-            if self.full:
-                break
-            if self._read(root, folder, step, tools):
+        self.unread, self._now = {}, time.time()
+        sources, hidden = self._sources()
+        changed = self._forget_gone({source.key for source in sources}, hidden)
+        room, full = MOST, False
+        for number, source in enumerate(sources):
+            if room <= 0:
+                full = full or self._has_trials(source)
+                changed |= self._forget([source.key])
+                continue
+            if source.dump:
+                siblings = [one for one in sources if one.step == source.step and not one.dump]
+                news = self._read_dump(source, siblings, room)
+            else:
+                news = self._read_folder(source, tools, room)
+            full |= self._trim(source.key, room)
+            room -= self.index.count(source.key)
+            if news:
                 changed = True
-                progress(number + 1, len(folders))
+                if not source.dump:
+                    self._look_again(source.step)
+                progress(number + 1, len(sources))
                 self._write(WRITE_S)
-        changed |= self._read_dumps(folders)
+        changed |= full is not self.full
+        self.full = full
         if changed:
             self._mark_earlier()
             self._compact()
             self._write(0.0)
         return changed
 
-    def _folders(self) -> Iterator[tuple[Path, str, int | None]]:
-        """(root, folder in it, step) of all folders with trials, the newest step first."""
-        found: list[tuple[int, Path, str, int | None]] = []
+    def _sources(self) -> tuple[list[Source], set[str]]:
+        """All places with trials, the newest step first, and in a step the folders first; and the names of the
+        directories that could not be listed."""
+        found: list[Source] = []
+        hidden: set[str] = set()
         for root in self._run.trial_roots():
-            steps = [(int(m[1]), name) for name in folders_in(root) if (m := STEP_DIR.fullmatch(name))]
-            found += [(step, root, name, step) for step, name in steps]
-            found.append((-1, root, "", None))
-        found.sort(key=lambda one: -one[0])
-        return ((root, name, step) for _, root, name, step in found)
-
-    def _read(self, root: Path, folder: str, step: int | None, tools: ToolsOffered) -> bool:
-        key, place = _key(root, folder), root / folder
+            try:
+                names = folders_in(root)
+            except OSError as error:
+                self._not_read(root.name, error)
+                hidden.add(root.name)
+                continue
+            steps = [(int(match[1]), name) for name in names if (match := STEP_DIR.fullmatch(name))]
+            found += [Source(step, f"{root.name}/{name}", root / name, root, name) for step, name in steps]
+            found.append(Source(None, root.name, root, root))
         try:
-            mtime = os.stat(place).st_mtime_ns
+            dumps = [(step, f"{DUMPS}/{step}.jsonl") for step in dumped_steps(self._run.path)]
+        except OSError as error:
+            self._not_read(DUMPS, error)
+            hidden.add(DUMPS)
+            dumps = []
+        found += [Source(step, key, self._run.path / key) for step, key in dumps]
+        found.sort(
+            key=lambda source: (-1 if source.step is None else source.step, not source.dump), reverse=True
+        )
+        return found, hidden
+
+    def _read_folder(self, source: Source, tools: ToolsOffered, room: int) -> bool:
+        """Read what is new in a folder of trials; return whether anything was. ``room``: trials that are read of it."""
+        key, root, folder = source.key, source.root, source.folder
+        assert root is not None
+        try:
+            mtime = os.stat(source.path).st_mtime_ns
+            before = self.index.folders.get(key)
+            if before == (mtime, True):
+                return False
+            names = folders_in(source.path)
         except (FileNotFoundError, NotADirectoryError):
+            return self._forget([key])
+        except OSError as error:
+            self._not_read(key, error)
             return False
-        before = self.index.folders.get(key)
-        now = time.time()
-        if before is not None and before == (mtime, True):
-            return False
+        now = self._now
         known = key in self._unsettled
         unsettled = self._unsettled.setdefault(key, set())
-        heads: list[TrialHead] = []
+        names = [name for name in names if folder or not STEP_DIR.fullmatch(name)]
+        whole = len(names) <= room
         ended = age(mtime / 1e9, now) > FRESH
-        try:
-            names = folders_in(place)
-        except PermissionError:
-            self.unread += 1
-            return False
-        gone = {self.index.path(row) for row in self.index.rows_of(key)} if before is not None else set()
-        gone -= {f"{key}/{name}" for name in names}
-        for path in gone:
-            self.index.remove(path)
-        for name in names:
-            if not folder and STEP_DIR.fullmatch(name):
-                continue
+        there = {as_kept(f"{key}/{name}") for name in names[:room]}
+        gone = [row for row in self.index.rows_of(key) if self.index.path(row) not in there] if before else []
+        self.index.remove_rows(gone)
+        heads: list[TrialHead] = []
+        for name in names[:room]:
             path = f"{key}/{name}"
             row = self.index.row_of(path)
             if row is not None and path not in unsettled and (known or self.index.ended(row)):
                 continue
-            trial = Trial(str(root), f"{folder}/{name}" if folder else name, step)
+            trial = Trial(str(root), f"{folder}/{name}" if folder else name, source.step)
             try:
                 head = whole_head(trial, self._lines, now)
-            except OSError:  # one trial of another user must not hide the others; the scanner names it
-                self.unread += 1
+            except OSError as error:  # one trial of another user must not hide the others
+                self._not_read(path, error)
                 ended = False
                 continue
             if head is None or (root.name != TRIALS and age_of(head) < self._starts.first):
@@ -148,45 +205,108 @@ class RunIndex:
                 unsettled.discard(path)
         for head in heads:
             self.index.put(head)
-        self.index.folders[key] = (mtime, ended)
+        self.index.folders[key] = (mtime if whole else -1, ended)
         return bool(heads or gone) or before is None
 
-    def _forget_gone(self, keys: set[str]) -> bool:
-        """Forget the trials of folders that are gone; return whether there were any."""
-        gone = [key for key in self.index.folders if key not in keys and not key.startswith(f"{DUMPS}/")]
+    def _read_dump(self, source: Source, siblings: Collection[Source], room: int) -> bool:
+        """Read verl's dump of a step anew if it has changed; return whether anything was. ``siblings``: the folders of
+        the step."""
+        key = source.key
+        try:
+            mtime = os.stat(source.path).st_mtime_ns
+            before = self.index.folders.get(key)
+            if before == (mtime, True) or source.step is None:
+                return False
+            dump = dump_of(self._run.path, source.step)
+            dump.read(math.inf)
+        except (FileNotFoundError, NotADirectoryError):
+            return self._forget([key])
+        except OSError as error:
+            self._not_read(key, error)
+            return False
+        heads = dump.heads(self._with_folders(siblings))
+        rows = {self.index.put(head) for head in heads[:room]}
+        gone = [row for row in self.index.rows_of(key) if row not in rows]
+        self.index.remove_rows(gone)
+        whole = len(heads) <= room
+        self.index.folders[key] = (mtime if whole else -1, age(mtime / 1e9, self._now) > FRESH)
+        return bool(rows or gone) or before is None
+
+    def _with_folders(self, folders: Collection[Source]) -> set[int]:
+        """Hashes of verl's keys of the trials that have a directory: their rows are no further trials."""
+        found: set[int] = set()
+        for source in folders:
+            try:
+                names = folders_in(source.path)
+            except OSError as error:
+                self._not_read(source.key, error)
+                continue
+            for name in names:
+                trial = Trial(str(source.root), f"{source.folder}/{name}", source.step)
+                try:
+                    there = trial.check(lambda *_: (0, False), self._now)
+                except OSError as error:
+                    self._not_read(f"{source.key}/{name}", error)
+                    continue
+                if there and trial.row:
+                    found.add(hash(trial.row))
+        return found
+
+    def _not_read(self, path: str, error: OSError) -> None:
+        self.unread[path] = error.strerror or str(error)
+
+    def _forget_gone(self, keys: Collection[str], hidden: Collection[str]) -> bool:
+        """Forget the trials of sources that are gone; return whether there were any. ``hidden``: directories of which
+        it is not known what they have."""
+        gone = [key for key in self.index.folders if key not in keys and key.partition("/")[0] not in hidden]
         for key in gone:
-            for row in self.index.rows_of(key):
-                self.index.remove(self.index.path(row))
-            del self.index.folders[key]
+            match = STEP_DIR.fullmatch(key.rpartition("/")[2])
+            self._look_again(int(match[1]) if match else None)
+        return self._forget(gone)
+
+    def _forget(self, keys: Collection[str]) -> bool:
+        """Forget sources and their trials; return whether there were any."""
+        self.index.remove_rows(self.index.rows_of(*keys))
+        gone = [key for key in keys if self.index.folders.pop(key, None) is not None]
         return bool(gone)
 
-    def _read_dumps(self, folders: Sequence[tuple[Path, str, int | None]]) -> bool:
-        """Read the trials that are known from verl's dumps only."""
-        changed = False
-        for step in dumped_steps(self._run.path):
-            key, path = f"{DUMPS}/{step}.jsonl", self._run.path / DUMPS / f"{step}.jsonl"
-            try:
-                mtime = os.stat(path).st_mtime_ns
-            except FileNotFoundError:
-                continue
-            if self.index.folders.get(key) == (mtime, True):
-                continue
-            dump = dump_of(self._run.path, step)
-            dump.read(math.inf)
-            for head in dump.heads(_rows_with_folders(step, folders)):
-                self.index.put(head)
-                changed = True
-            self.index.folders[key] = (mtime, True)
-        return changed
+    def _look_again(self, step: int | None) -> None:
+        """Have the dump of a step read again: other trials of it have directories now."""
+        key = f"{DUMPS}/{step}.jsonl"
+        if key in self.index.folders:
+            self.index.folders[key] = (-1, False)
+
+    def _trim(self, key: str, room: int) -> bool:
+        """Forget the trials of a source for which there is no room; return whether it has such."""
+        if self.index.count(key) > room:
+            self.index.remove_rows(self.index.rows_of(key)[room:])
+            self.index.folders[key] = (-1, False)
+        return key not in self.unread and self.index.folders.get(key, (0, True))[0] < 0
+
+    def _has_trials(self, source: Source) -> bool:
+        """Whether a source has any trial, as far as that is seen without reading it."""
+        try:
+            if source.dump:
+                return os.stat(source.path).st_size > 0
+            return any(source.folder or not STEP_DIR.fullmatch(name) for name in folders_in(source.path))
+        except OSError:
+            return False
 
     def _mark_earlier(self) -> None:
-        """Mark the trials whose step was begun again after them, if the trainer was started more than once."""
-        if self._starts.newest < 2:
+        """Mark the trials whose step was begun again after them, and those whose trainer has ended before they had a
+        result, if the trainer was started more than once."""
+        newest = self._starts.newest
+        if newest < 2:
             return
-        every = [self.index.head(row) for row in self.index.rows]
-        for head, marked in zip(every, with_starts(every, self._starts), strict=True):
-            if marked != head:
-                self.index.put(marked)
+        index = self.index
+        starts, steps = array("L", map(self._starts.number, index.column("at"))), index.column("step")
+        rows = index.rows
+        back = WentBack((starts[row], int(steps[row])) for row in rows if steps[row] == steps[row])
+        index.mark_earlier(
+            row for row in rows if steps[row] == steps[row] and back.before(int(steps[row]), starts[row])
+        )
+        for row in index.running(row for row in rows if starts[row] < newest):
+            index.put(cut_off_head(index.head(row)))
 
     def _compact(self) -> None:
         if 2 * len(self.index) < self.index.size:
@@ -218,22 +338,6 @@ class RunIndex:
                 _forget_old(self.path.parent)
         except OSError:
             return
-
-
-def _rows_with_folders(step: int, folders: Sequence[tuple[Path, str, int | None]]) -> set[int]:
-    """Hashes of verl's keys of those trials of a step that have a directory: their rows are no further trials."""
-    found: set[int] = set()
-    for root, folder in ((root, folder) for root, folder, number in folders if number == step):
-        for name in folders_in(root / folder):
-            trial = Trial(str(root), f"{folder}/{name}", step)
-            if trial.check(lambda *_: (0, False), time.time()) and trial.row:
-                found.add(hash(trial.row))
-    return found
-
-
-def _key(root: Path, folder: str) -> str:
-    """The key of a folder of trials in ``TrialIndex.folders``."""
-    return f"{root.name}/{folder}".rstrip("/")
 
 
 def _in_cache(run: RunDir) -> Path:

@@ -63,7 +63,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class TrialsListed(msgspec.Struct, frozen=True):
     """``trials ls --json``. ``step``: of which all trials were looked at; None: those of the run were, of which it has
     ``total``: all of them (``whole``), or its newest ones; ``matched``: those that the filters leave, of which
-    ``trials`` may be the first."""
+    ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each."""
 
     run: str
     run_dir: str
@@ -73,6 +73,7 @@ class TrialsListed(msgspec.Struct, frozen=True):
     matched: int
     trials: tuple[TrialHead, ...]
     whole: bool = False
+    gaps: tuple[str, ...] = ()
     schema: int = SCHEMA
 
 
@@ -221,8 +222,10 @@ def listed_of_all(
         rows = [row for row in rows if is_wanted(index.head(row), rest)]
     heads = (index.head(row) for row in rows[:most])
     trials = tuple(newest.get(head.path, head) for head in heads)
-    whole = not all_trials.full and not all_trials.unread
-    return TrialsListed(run.name, str(run.path), live, None, len(index), len(rows), trials, whole=whole)
+    gaps = all_trials.gaps
+    return TrialsListed(
+        run.name, str(run.path), live, None, len(index), len(rows), trials, whole=not gaps, gaps=gaps
+    )
 
 
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:

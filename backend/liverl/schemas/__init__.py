@@ -15,6 +15,8 @@ from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
+from liverl.offline.run_disk import RunDisk
+from liverl.offline.timeline_shown import TimelineShown
 from liverl.preflight.record import Preflight, Report
 from liverl.schemas.config_file import config_file
 from liverl.schemas.outputs import output, status
@@ -37,6 +39,8 @@ SCHEMAS: dict[str, Published] = {
     "checks": Published("an entry of the checks in check --json and plan --json", lambda: output(Check)),
     "preflight": Published("preflight.json", lambda: output(Preflight)),
     "compare": Published("compare --json", lambda: output(Comparison)),
+    "disk": Published("disk --json", lambda: output(RunDisk)),
+    "timeline": Published("timeline --json", lambda: output(TimelineShown)),
     "history": Published("a line of history.jsonl", lambda: output(Sample)),
     "notification": Published("the message that a notification target gets", lambda: output(Message)),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,7 +83,11 @@ def _number(low: float, *, above: bool = False) -> Read:
     """A finite number of at least ``low``, or greater than it (``above``)."""
 
     def read(value: Any, at: str) -> float:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        fits = (
+            isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and abs(value) <= sys.float_info.max
+        )
         if not fits or not (value > low if above else value >= low):
             bound = "" if math.isinf(low) else f" {'greater than' if above else 'of at least'} {low:g}"
             raise BadRequest(f"{at} is {_shown(value)}, not a number{bound}", at)

@@ -13,6 +13,7 @@ from liverl.model import TrialHead
 from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.query import Query
 from liverl.rundir.layout import RunDir
+from liverl_tui.text.words import one_line
 from liverl_tui.widgets.dashboard.trial_steps import Runs
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class WholeRun:
         self._asked: Asked | None = None
         self._answered: Asked | None = None
         self._busy = False
+        self._reading = asyncio.Lock()
         self._total = -1  # trials of the run at the last reading
         self._read_at, self._took = 0.0, 0.0
         self._stale = True
@@ -179,7 +181,22 @@ class WholeRun:
             self._busy = False
             self.progress = ""
 
+    async def find(self, text: str, most: int) -> list[str]:
+        """The paths of at most ``most`` trials that a text names, see ``TrialIndex.named``.
+
+        Raises:
+            OSError: the storage failed.
+        """
+        await self._read()
+        return await asyncio.to_thread(
+            lambda: [self.index.path(row) for row in self.index.named(text)[:most]]
+        )
+
     async def _read(self) -> None:
+        async with self._reading:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         if self._index is None:
             from liverl.offline.trial_index import RunIndex
 
@@ -197,7 +214,7 @@ class WholeRun:
             self._answered = None
             await self._answer()
         reading.result()
-        self.problem = "▲ more trials than are indexed" if index.full else ""
+        self.problem = _gap_words(index.gaps)
         self._read_at = time.monotonic()
         self._took = self._read_at - begun
 
@@ -206,6 +223,14 @@ class WholeRun:
             self.rows = await asyncio.to_thread(_rows, self._index.index, asked)
             self._answered = asked
             self._changed()
+
+
+def _gap_words(gaps: Sequence[str]) -> str:
+    """Why the list is not whole, for a title; "" if it is."""
+    if not gaps:
+        return ""
+    more = f", and {len(gaps) - 1} more" if len(gaps) > 1 else ""
+    return f"▲ not whole: {one_line(gaps[0])}{more}"
 
 
 def _rows(index: TrialIndex, asked: Asked) -> list[int]:

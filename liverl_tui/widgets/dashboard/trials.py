@@ -610,6 +610,31 @@ class TrialsPane(RowsPane):
         fields = {one.field.name.lower() for one in parse(term).terms}
         self.set_filter(f"{without(self.prompt.text, fields)} {term}".strip())
 
+    def go_to_row(self, number: int) -> None:
+        """Go to a row of the list, counted from 1; behind the last one to that."""
+        keys = self.keys()
+        if keys:
+            place = min(number, len(keys)) - 1
+            self.select(keys[place])
+            self.say(f"row {place + 1:,} of {len(keys):,}")
+
+    def find_trial(self, text: str) -> None:
+        """Open the trial that ``text`` names out of all trials of the run; list them if there are several."""
+        self.run_worker(self._find_trial(text), group="find-trial", exclusive=True)
+
+    async def _find_trial(self, text: str) -> None:
+        try:
+            paths = await self._whole.find(text, 2)
+        except OSError as error:
+            self.say(f"cannot read {error.filename or 'the trials'}: {error.strerror or error}")
+            return
+        if not paths:
+            self.say(f"no trial of the run has {text!r} in its name")
+        elif len(paths) == 1:
+            host_of(self).navigation.open_trial(paths[0])
+        else:
+            self.set_filter(f'name~"{text}"')
+
     def save_filter(self, name: str) -> None:
         """Save the present filter under a name; without one, remove the filter of that name."""
         try:

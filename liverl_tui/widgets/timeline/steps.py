@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from liverl.util.plural import quantity
 from liverl_tui.widgets.base.cells import Row, with_below
 from liverl_tui.widgets.base.cursor_list import CursorList
 from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, seconds_word, stacked
 from liverl_tui.widgets.timeline.step import note_rows
+
+if TYPE_CHECKING:
+    from liverl.util.parquet import Value
 
 Parts = Mapping[str, float]
 
@@ -83,9 +86,16 @@ class StepsPane(CursorList):
 
     def copy_all(self) -> str:
         """The seconds of all steps as a table, with a head."""
+        table = self.seconds_table()
+        rows = zip(*table.values(), strict=True)
+        lines = [table.keys(), *(("" if cell is None else str(cell) for cell in row) for row in rows)]
+        return "\n".join("\t".join(line) for line in lines)
+
+    def seconds_table(self) -> dict[str, list[Value]]:
+        """The seconds of all steps: a row for each, with a column for each part that any of them has."""
         present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
-        lines = ["\t".join(("step", "seconds", *present))]
-        for step, (parts, total) in self._steps.items():
-            cells: list[Any] = [step, total, *(parts.get(part, "") for part in present)]
-            lines.append("\t".join(map(str, cells)))
-        return "\n".join(lines)
+        return {
+            "step": list(self._steps),
+            "seconds": [total for _, total in self._steps.values()],
+            **{part: [parts.get(part) for parts, _ in self._steps.values()] for part in present},
+        }

@@ -170,6 +170,9 @@ def reward_blocks(trajectory: Trajectory) -> list[Block]:
         label = (("✔ ", "ok"), (f"{quantity(len(passed), 'check')} passed", "text"))
         text = "\n".join(f"{mark_of(check)} {one_line(check.what)}" for check in passed)
         blocks.append(Block("checks:passed", 0, label, text, opened=False))
+    for number, words in enumerate(report.unread):
+        key = f"reward:unread:{number}"
+        blocks.append(Block(key, 0, text=one_line(words), style="warn", headless=True, fixed=True))
     if report.output:
         label = (("output ", "dim"), (one_line(report.output_file), "text"))
         blocks.append(Block("reward:output", 0, label, report.output, opened=not report.checks))

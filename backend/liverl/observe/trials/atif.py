@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from liverl.observe.trials.moments import moment
+from liverl.observe.trials.moments import moment, whole
 from liverl.observe.trials.preview import call_preview, text_preview
 from liverl.observe.trials.records import ProxyTrajectory, count, parse_object
 from liverl.observe.trials.turns import Turn, turns_of_messages
@@ -109,7 +109,7 @@ def _metrics(step: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return whole(value)
 
 
 def _text(value: object) -> str:

@@ -24,7 +24,7 @@ from liverl.observe.trials.agent_files import (
 )
 from liverl.observe.trials.atif import ATIF, atif_counts, atif_turns
 from liverl.observe.trials.message_parts import loads
-from liverl.observe.trials.records import ProxyTrajectory, parse_proxy_trajectory
+from liverl.observe.trials.records import ProxyTrajectory, count, parse_proxy_trajectory
 from liverl.observe.trials.session_facts import SessionFacts, document_session
 from liverl.observe.trials.turns import Turn, turns_of_messages
 
@@ -58,8 +58,8 @@ def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
         offered = bool(tools) if isinstance(tools, list) else None
         turns = (msgspec.structs.replace(turn, offered=offered) for turn in turns_of_messages(messages))
         note = f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
-        missing = document.get("messages_missing")
-        if isinstance(missing, int) and missing > 0:
+        missing = count(document.get("messages_missing"))
+        if missing:
             note += f"; {missing} earlier messages are not known"
         return tuple(turns), note
     mask = document.get("traj_response_mask")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -18,6 +20,8 @@ from liverl.observe.trials.verifier import row_report
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary
 
+_FILE = re.compile(r"\d{1,9}\.jsonl")
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
 _NO_PARTS = ("score", "reward", "step", "gts", "pred")  # numbers of a row that are no part of the reward
 LONGEST = 256 << 10  # characters shown of an input or output
 _NOTE = (
@@ -47,8 +51,11 @@ class Reader(Protocol):
 def reader_of(path: str | os.PathLike[str]) -> Reader:
     """The reader of a trial: ``.../trials/.../NAME``, or ``.../rollouts/STEP.jsonl/UID_SESSION`` for one in a dump."""
     found = Path(path)
-    dumped = found.parent.suffix == ".jsonl" and found.parent.parent.name == DUMPS
-    return DumpedTrialReader(found.parent, found.name) if dumped else TrajectoryReader(found)
+    parts = found.parts  # a key may have slashes
+    for place, (folder, name) in enumerate(pairwise(parts), 2):
+        if folder == DUMPS and _FILE.fullmatch(name):
+            return DumpedTrialReader(Path(*parts[:place]), "/".join(parts[place:]))
+    return TrajectoryReader(found)
 
 
 class DumpedTrialReader:
@@ -90,7 +97,8 @@ class DumpedTrialReader:
         return self._last or trajectory
 
     def _search(self, file: BinaryIO) -> Trajectory:
-        needle, offset = self.trial.encode(), 0
+        # JSON may write other characters in several ways.
+        needle, offset = self.trial.encode() if _PLAIN.fullmatch(self.trial) else b"", 0
         turns: list[Turn] = []
         score: float | None = None
         last = b""

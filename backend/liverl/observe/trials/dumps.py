@@ -6,7 +6,6 @@ and of each row only its key, its score and a few words are kept.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
@@ -18,6 +17,7 @@ import msgspec
 
 from liverl.logs.follow import LineFollower
 from liverl.model import TrialHead
+from liverl.observe.trials.moments import number
 from liverl.observe.trials.preview import short, text_preview
 from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
@@ -76,8 +76,7 @@ def parse_row(line: bytes) -> DumpRow | None:
     uid, score, output = found.get("uid"), found.get("score"), found.get("output")
     if not isinstance(uid, str):
         return None
-    finite = isinstance(score, int | float) and math.isfinite(score)
-    return DumpRow(uid, score if finite else None, output if isinstance(output, str) else "")
+    return DumpRow(uid, number(score), output if isinstance(output, str) else "")
 
 
 def dumped_steps(run_dir: str | os.PathLike[str]) -> list[int]:

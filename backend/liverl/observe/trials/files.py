@@ -23,6 +23,7 @@ class TrialFile(msgspec.Struct, frozen=True):
 
     name: str  # relative to the trial's directory
     size: int  # bytes
+    modified: int = 0  # ns
 
 
 def list_files(trial_dir: Path, leave_out: Sequence[str | None] = ()) -> tuple[TrialFile, ...]:
@@ -44,7 +45,7 @@ def list_files(trial_dir: Path, leave_out: Sequence[str | None] = ()) -> tuple[T
                 continue  # removed since it was listed
             shown = os.path.relpath(path, trial_dir)
             if stat.S_ISREG(status.st_mode) and shown not in leave_out:
-                collected.append(TrialFile(shown, status.st_size))
+                collected.append(TrialFile(shown, status.st_size, status.st_mtime_ns))
             if len(collected) == MOST:
                 return tuple(collected)
     return tuple(collected)

@@ -1,28 +1,40 @@
 """All trials of a run in columns: filter and sort over 100,000 of them without a struct for each. No I/O.
 
 A row is a number from 0 on. Numbers of trials stand in arrays, texts that many trials share in tables with an array of
-places, what each trial has for itself (its name, prompt, last words) in one text. That is about 0.4 kB a trial.
+places, what each trial has for itself (its name, prompt, last words) in one text, in which a separator ends each of
+them. The parts of a reward stand behind each other; the names of those of a row are one of the shared texts. That is
+about 0.4 kB a trial.
+
+Texts of agents and numbers of anybody's files come in by ``put``, which makes them fit: lone halves of UTF-16 pairs are
+replaced, and a number without end is as one that is not known. A file of columns may be from anywhere: ``restored``
+takes only what ``put`` could have made.
 """
 
 from __future__ import annotations
 
-import os
+import math
+import operator
+import re
 import sys
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from pathlib import PurePosixPath
+from typing import Any
 
 import msgspec
 
 from liverl.model import TrialHead
 from liverl.observe.trials.cut_off import age_of
+from liverl.observe.trials.dumps import DUMPS
 from liverl.observe.trials.phases import PHASES
 from liverl.observe.trials.query import (
     FIELDS,
     NONE,
     PART,
+    SEPARATOR,
+    STATE_WORDS,
     NumberField,
     NumberTerm,
     Query,
@@ -34,20 +46,32 @@ from liverl.observe.trials.query import (
 from liverl.observe.trials.trial import TRUNCATED
 
 UNKNOWN = float("nan")  # in an array of numbers
-MOST_PARTS = 16  # parts of rewards with an array of their own; the other ones of a trial are left out
-VERSION = 2
+VERSION = 3
 _CHUNK = 1 << 20  # bytes of text that are searched at a time
-_SEPARATOR = "\x1f"  # between the own texts of a trial; it is replaced where a text has it
-_SEPARATOR_BYTES = _SEPARATOR.encode()
+_ROWS = 4096  # rows whose texts are taken apart at a time
+_SEPARATOR_BYTES = SEPARATOR.encode()
 _OWN = ("name", "group", "preview", "failure")
+_PARTS = "parts"  # the names of the parts of a reward
+_FINITE = (-sys.float_info.max, sys.float_info.max)
+_TIME, _COUNT = (
+    (-1e11, 1e11),
+    (0.0, 2.0**53),
+)  # Unix seconds as ``model_trials.UnixTime``; what a float counts exactly
+_BOUNDS = {
+    "started": _TIME, "ended": _TIME, "updated": _TIME, "at": _TIME,
+    "step": (0.0, 999_999_999.0), "turns": _COUNT, "calls": _COUNT, "tokens": _COUNT,
+}  # fmt: skip
+_FOLDER = re.compile(rf"trials(\.\d{{1,6}})?(/step_\d{{1,9}})?|{DUMPS}/\d{{1,9}}\.jsonl")
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of a UTF-16 pair; the others are bytes of a file's name
 # Fields of a head that many trials share, with what a filter reads beside them.
 _SHARED: dict[str, Callable[[TrialHead], tuple[str, ...]]] = {
-    "folder": lambda head: (head.path.rpartition("/")[0],),
+    "folder": lambda head: (_split(head)[0],),
     "ended_by": lambda head: () if head.ended_by is None else (head.ended_by,),
     "finish_reason": lambda head: () if head.finish_reason is None else (head.finish_reason,),
     "waits_for": lambda head: (head.waits_for,),
     "spent_on": lambda head: (head.spent_on,),
     "marks": lambda head: (("earlier",) if head.earlier else ()) + (("dumped",) if head.dumped else ()),
+    _PARTS: lambda head: tuple(head.rewards),
     **{field.name: field.read for field in FIELDS if isinstance(field, TextField) and not field.many},
 }
 _NUMBERS: dict[str, Callable[[TrialHead], float | None]] = {
@@ -67,7 +91,8 @@ _FAST: dict[str, Callable[[array[float], float, Iterable[int]], list[int]]] = {
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The columns as a file has them. ``folders``: see ``TrialIndex.folders``; arrays are in this byte order."""
+    """The columns as a file has them. ``folders``: see ``TrialIndex.folders``; arrays are in this byte order.
+    ``part_ends``: of each row the end of its parts in ``part_values``."""
 
     version: int
     byteorder: str
@@ -75,6 +100,8 @@ class Stored(msgspec.Struct, frozen=True):
     numbers: dict[str, bytes]
     places: dict[str, bytes]
     tables: dict[str, list[tuple[bytes, ...]]]
+    part_ends: bytes
+    part_values: bytes
     ends: bytes
     texts: bytes
     folders: list[tuple[bytes, int, bool]]
@@ -83,8 +110,9 @@ class Stored(msgspec.Struct, frozen=True):
 class TrialIndex:
     """Trials by row. ``put`` adds one, or takes the place of the trial with its path.
 
-    ``folders``: folder of trials, relative to the run -> (its modification time in ns when it was listed, whether all
-    of its trials had ended then): what is newer is to be read again.
+    ``folders``: folder of trials or verl's dump of a step, relative to the run -> (its modification time in ns when it
+    was read, -1: it was not read to its end; whether all of its trials had ended then): what is newer is to be read
+    again. Each trial is in one of them.
     """
 
     def __init__(self) -> None:
@@ -93,8 +121,10 @@ class TrialIndex:
         self._places: dict[str, array[int]] = {name: array("I") for name in _SHARED}
         self._tables: dict[str, list[tuple[str, ...]]] = {name: [] for name in _SHARED}
         self._known: dict[str, dict[tuple[str, ...], int]] = {name: {} for name in _SHARED}
+        self._part_ends, self._part_values = array("Q"), array("d")
         self._ends = array("Q")
         self._texts = bytearray()
+        self._in_folder: dict[int, int] = {}  # place of a folder -> number of its trials
         self._dead: set[int] = set()  # rows whose trial has another row now, or is gone
         self._by_path: dict[int, int] | None = None  # hash of a path -> row; made when it is needed
 
@@ -118,61 +148,80 @@ class TrialIndex:
         live on and a backend takes them over."""
         return self._shared("state", row)[0] == "finished"
 
-    def rows_of(self, folder: str) -> list[int]:
-        """The rows of the trials in a folder."""
-        place = self._known["folder"].get((folder,))
+    def running(self, rows: Iterable[int]) -> list[int]:
+        """Those of ``rows`` whose trial runs."""
+        places, good = self._places["state"], self._good("state", lambda texts: texts[0] == "running")
+        return [row for row in rows if places[row] in good]
+
+    def count(self, folder: str) -> int:
+        """The number of trials in a folder."""
+        return self._in_folder.get(self._known["folder"].get((folder,), -1), 0)
+
+    def rows_of(self, *folders: str) -> list[int]:
+        """The rows of the trials in these folders, in their order."""
+        known = self._known["folder"]
+        wanted = {known[folder,] for folder in folders if (folder,) in known}
         places = self._places["folder"]
-        return [] if place is None else [row for row in self.rows if places[row] == place]
+        return [row for row in self.rows if places[row] in wanted] if wanted else []
 
     # -- changing
 
-    def put(self, head: TrialHead) -> None:
-        """Add a trial, or take the place of the one with its path."""
+    def put(self, head: TrialHead) -> int:
+        """Add a trial, or take the place of the one with its path; return its row."""
         by_path = self._paths()
-        key = hash(head.path)
-        before = by_path.get(key)
-        row = len(self._ends)
-        numbers = {name: _float(read(head)) for name, read in _NUMBERS.items()}
-        rewards = {part: _float(reward) for part, reward in head.rewards.items()}
+        key, row = hash(as_kept(head.path)), len(self._ends)
+        own = (_split(head)[1], head.group, head.preview, head.failure)
+        texts = _bytes("".join(f"{text.replace(SEPARATOR, ' ')}{SEPARATOR}" for text in own))
+        shared = {name: tuple(map(_clean, of(head))) for name, of in _SHARED.items()}
+        numbers = {name: _bounded(of(head), *_BOUNDS.get(name, _FINITE)) for name, of in _NUMBERS.items()}
         for name, value in numbers.items():
             self._numbers[name].append(value)
-        for name, of in _SHARED.items():
-            texts = of(head)
-            place = self._known[name].setdefault(texts, len(self._tables[name]))
-            if place == len(self._tables[name]):
-                self._tables[name].append(texts)
-            self._places[name].append(place)
-        for part, reward in rewards.items():
-            column = self._part(part, row)
-            if column is not None:
-                column.append(reward)
-        for name, column in self._numbers.items():
-            if name.startswith(PART) and len(column) == row:
-                column.append(UNKNOWN)
-        own = _SEPARATOR.join(str(getattr(head, name)).replace(_SEPARATOR, " ") for name in _OWN)
-        self._texts += own.encode("utf-8", "surrogateescape")
+        for name, words in shared.items():
+            self._places[name].append(self._place(name, words))
+        self._part_values.extend(_bounded(value, *_FINITE) for value in head.rewards.values())
+        self._part_ends.append(len(self._part_values))
+        self._texts += texts
         self._ends.append(len(self._texts))
+        place = self._places["folder"][row]
+        self._in_folder[place] = self._in_folder.get(place, 0) + 1
+        self.folders.setdefault(self._shared("folder", row)[0], (-1, False))
+        if (before := by_path.get(key)) is not None:
+            self._drop(before)
         by_path[key] = row
-        if before is not None:
-            self._dead.add(before)
+        return row
 
     def remove(self, path: str) -> None:
         """Forget the trial with this path."""
-        row = self._paths().pop(hash(path), None)
+        row = self._paths().pop(hash(as_kept(path)), None)
         if row is not None:
-            self._dead.add(row)
+            self._drop(row)
+
+    def remove_rows(self, rows: Iterable[int]) -> None:
+        """Forget these trials."""
+        for row in list(rows):
+            self.remove(self.path(row))
+
+    def mark_earlier(self, rows: Iterable[int]) -> None:
+        """Mark trials whose step was begun again after them."""
+        places, tables = self._places["marks"], self._tables["marks"]
+        for row in rows:
+            if "earlier" not in (marks := tables[places[row]]):
+                places[row] = self._place("marks", ("earlier", *marks))
 
     def row_of(self, path: str) -> int | None:
         """The row of a trial; None if there is none with this path."""
-        return self._paths().get(hash(path))
+        return self._paths().get(hash(as_kept(path)))
 
-    def _part(self, name: str, row: int) -> array[float] | None:
-        key = f"{PART}{name}"
-        if key not in self._numbers:
-            if sum(one.startswith(PART) for one in self._numbers) >= MOST_PARTS:
-                return None
-            self._numbers[key] = array("d", [UNKNOWN]) * row
-        return self._numbers[key]
+    def _place(self, name: str, texts: tuple[str, ...]) -> int:
+        """The place of texts in a table, which gets them if they are new."""
+        place = self._known[name].setdefault(texts, len(self._tables[name]))
+        if place == len(self._tables[name]):
+            self._tables[name].append(texts)
+        return place
+
+    def _drop(self, row: int) -> None:
+        self._dead.add(row)
+        self._in_folder[self._places["folder"][row]] -= 1
 
     def _paths(self) -> dict[int, int]:
         if self._by_path is None:
@@ -184,18 +233,17 @@ class TrialIndex:
     def path(self, row: int) -> str:
         """The trial's directory, relative to the run's."""
         folder = self._shared("folder", row)[0]
-        name = self._own(row).partition(_SEPARATOR)[0]
+        name = self._own(row)[0]
         return f"{folder}/{name}" if folder else name
 
     def head(self, row: int) -> TrialHead:
         """The trial as lists show it: what they do not show is as if it were not known."""
         number, shared = self._number, self._shared
-        name, group, preview, failure = self._own(row).split(_SEPARATOR)
+        name, group, preview, failure = self._own(row)
         marks, step = shared("marks", row), number("step", row)
+        parts = self._part_values[self._part_ends[row - 1] if row else 0 : self._part_ends[row]]
         rewards = {
-            key[len(PART) :]: column[row]
-            for key, column in list(self._numbers.items())
-            if key.startswith(PART) and column[row] == column[row]
+            part: value for part, value in zip(shared(_PARTS, row), parts, strict=True) if value == value
         }
         return TrialHead(
             name=name,
@@ -236,9 +284,25 @@ class TrialIndex:
     def _shared(self, name: str, row: int) -> tuple[str, ...]:
         return self._tables[name][self._places[name][row]]
 
-    def _own(self, row: int) -> str:
+    def _own(self, row: int) -> list[str]:
+        """The own texts of a trial, in the order of ``_OWN``."""
         begin = self._ends[row - 1] if row else 0
-        return self._texts[begin : self._ends[row]].decode("utf-8", "surrogateescape")
+        return self._texts[begin : self._ends[row] - 1].decode("utf-8", "surrogateescape").split(SEPARATOR)
+
+    def _own_of_all(self, place: int) -> list[str]:
+        """One of the own texts of each row."""
+        found: list[str] = []
+        begin = 0
+        for first in range(0, len(self._ends), _ROWS):
+            end = self._ends[min(first + _ROWS, len(self._ends)) - 1]
+            texts = self._texts[begin:end].decode("utf-8", "surrogateescape").split(SEPARATOR)
+            found += texts[place : -1 : len(_OWN)]
+            begin = end
+        return found
+
+    def column(self, name: str) -> Sequence[float]:
+        """A number of each row, not a number (NaN) where it is not known: ``at``, or a field of filters."""
+        return self._numbers[name]
 
     # -- filter, sort, count
 
@@ -254,8 +318,12 @@ class TrialIndex:
     def _where(self, term: Term, rows: Iterable[int]) -> list[int]:
         if isinstance(term, NumberTerm):
             column = self._numbers.get(term.field.name)
-            if column is None:  # a part of the reward that no trial has
-                return list(rows) if term.holds(None) else []
+            if column is None:
+                return self._where_part(term, rows)
+            low = -math.inf if term.low is None else term.low
+            high = math.inf if term.high is None else term.high
+            if term.range and term.operator == "=":
+                return [row for row in rows if low <= column[row] <= high]
             fast = None if term.range or term.unknown else _FAST.get(term.operator)
             if fast is not None:
                 return fast(column, term.value, rows)
@@ -265,11 +333,22 @@ class TrialIndex:
         places, good = self._places[term.field.name], self._good(term.field.name, term.holds)
         return [row for row in rows if places[row] in good]
 
+    def _where_part(self, term: NumberTerm, rows: Iterable[int]) -> list[int]:
+        part, places = _clean(term.field.name.removeprefix(PART)), self._places[_PARTS]
+        at = {place: names.index(part) for place, names in enumerate(self._tables[_PARTS]) if part in names}
+
+        def value(row: int) -> float | None:
+            if (number := at.get(places[row])) is None:
+                return None
+            return self._part_values[(self._part_ends[row - 1] if row else 0) + number]
+
+        return [row for row in rows if term.holds(value(row))]
+
     def _where_own(self, term: TextTerm, rows: Iterable[int]) -> list[int]:
         place = _OWN.index({"last": "preview"}.get(term.field.name, term.field.name))
 
         def texts(row: int) -> tuple[str, ...]:
-            text = self._own(row).split(_SEPARATOR)[place]
+            text = self._own(row)[place]
             return (text,) if text else ()
 
         if term.value == NONE:
@@ -287,14 +366,14 @@ class TrialIndex:
         shared = []
         for field in FIELDS:
             if isinstance(field, TextField) and not field.many:
-                good = self._good(field.name, lambda texts: contains((word,), "\n".join(texts)))
+                good = self._good(field.name, lambda texts: contains((word,), SEPARATOR.join(texts)))
                 if good:
                     shared.append((self._places[field.name], good))
         return [row for row in rows if row in own or any(places[row] in good for places, good in shared)]
 
     def _own_with(self, word: str, part: int | None = None) -> set[int]:
         """The rows whose own texts have a word. ``part``: the place in ``_OWN`` of the text that has it; None: any."""
-        needle, lower = word.encode("utf-8", "surrogateescape"), word == word.lower()
+        needle, lower = _bytes(word), word == word.lower()
         found: set[int] = set()
         row, rows = 0, len(self._ends)
         while row < rows and needle:
@@ -312,6 +391,14 @@ class TrialIndex:
                 else:
                     at = text.find(needle, at + 1)
         return found
+
+    def named(self, text: str) -> list[int]:
+        """The trial at this path; else those with this name; else those whose name has it, whatever its case."""
+        if (row := self.row_of(text)) is not None:
+            return [row]
+        found = [row for row in sorted(self._own_with(text.lower(), 0)) if row not in self._dead]
+        exact = [row for row in found if self._own(row)[0] == text]
+        return exact or found
 
     def order(self, rows: Iterable[int], name: str, descending: bool) -> list[int]:
         """``rows`` by a field (see ``FIELDS``) or by ``at`` (when they began); those without a value are last in either
@@ -334,7 +421,8 @@ class TrialIndex:
             known.sort(key=lambda row: ranks[places[row]], reverse=descending)
             return known + [row for row in every if not words[places[row]]]
         place = _OWN.index({"last": "preview"}.get(name, name))
-        own = {row: self._own(row).split(_SEPARATOR)[place].casefold() for row in every}
+        texts = self._own_of_all(place)
+        own = {row: texts[row].casefold() for row in every}
         known = sorted((row for row in every if own[row]), key=own.__getitem__, reverse=descending)
         return known + [row for row in every if not own[row]]
 
@@ -367,43 +455,67 @@ class TrialIndex:
 
     def stored(self) -> Stored:
         """The columns, without the rows of trials that have another one."""
-        rows = self.rows
-        sizes = [self._ends[row] - (self._ends[row - 1] if row else 0) for row in rows]
-        whole = not self._dead
-        texts = (
-            bytes(self._texts)
-            if whole
-            else b"".join(
-                bytes(self._texts[self._ends[row] - size : self._ends[row]])
-                for row, size in zip(rows, sizes, strict=True)
-            )
-        )
+        rows, whole = self.rows, not self._dead
+
+        def chosen(values: array[Any], ends: array[int] | None = None) -> bytes:
+            """The values of ``rows``. ``ends``: where those of each row end; None: it has one."""
+            if whole:
+                return values.tobytes()
+            if ends is None:
+                return array(values.typecode, (values[row] for row in rows)).tobytes()
+            return b"".join(values[ends[row - 1] if row else 0 : ends[row]].tobytes() for row in rows)
+
+        def closed(ends: array[int]) -> bytes:
+            sizes = (ends[row] - (ends[row - 1] if row else 0) for row in rows)
+            return ends.tobytes() if whole else array("Q", accumulate(sizes)).tobytes()
+
+        texts = bytes(self._texts)
         return Stored(
             VERSION,
             sys.byteorder,
             len(rows),
-            {
-                n: c.tobytes() if whole else array("d", (c[r] for r in rows)).tobytes()
-                for n, c in self._numbers.items()
-            },
-            {
-                n: p.tobytes() if whole else array("I", (p[r] for r in rows)).tobytes()
-                for n, p in self._places.items()
-            },
-            {
-                name: [tuple(map(os.fsencode, texts)) for texts in table]
-                for name, table in self._tables.items()
-            },
-            array("Q", accumulate(sizes)).tobytes(),
-            texts,
-            [(os.fsencode(folder), *seen) for folder, seen in self.folders.items()],
+            {name: chosen(column) for name, column in self._numbers.items()},
+            {name: chosen(places) for name, places in self._places.items()},
+            {name: [tuple(map(_bytes, row)) for row in table] for name, table in self._tables.items()},
+            closed(self._part_ends),
+            chosen(self._part_values, self._part_ends),
+            closed(self._ends),
+            texts
+            if whole
+            else b"".join(texts[self._ends[row - 1] if row else 0 : self._ends[row]] for row in rows),
+            [(_bytes(folder), *seen) for folder, seen in self.folders.items()],
         )
 
 
-def _float(value: float | None) -> float:
-    """A number as the columns have it; one that is too large for them is as one that is not known."""
+def _split(head: TrialHead) -> tuple[str, str]:
+    """The folder of a trial and its name in it, which may have slashes in a dump."""
+    folder = head.path.removesuffix(head.name)
+    if head.dumped and folder.endswith("/") and folder != head.path:
+        return folder[:-1], head.name
+    folder, _, name = head.path.rpartition("/")
+    return folder, name
+
+
+def _bytes(text: str) -> bytes:
+    """Text as UTF-8. Bytes of a file's name that are no UTF-8 are as they were; other halves of UTF-16 pairs, for which
+    there is no form, become U+FFFD."""
+    return _HALF.sub("\ufffd", text).encode("utf-8", "surrogateescape")
+
+
+def _clean(text: str) -> str:
+    """Text as it will be read again."""
+    return text if text.isascii() else _bytes(text).decode("utf-8", "surrogateescape")
+
+
+def as_kept(path: str) -> str:
+    """A trial's path as an index has it."""
+    return _clean(path).replace(SEPARATOR, " ")
+
+
+def _bounded(value: float | None, low: float, high: float) -> float:
+    """A number as the columns have it; one that is out of its bounds is as one that is not known."""
     try:
-        return UNKNOWN if value is None else float(value)
+        return float(value) if value is not None and low <= value <= high else UNKNOWN
     except OverflowError:
         return UNKNOWN
 
@@ -422,55 +534,120 @@ def _lower(text: bytes) -> bytes:
 
 
 def restored(stored: Stored) -> TrialIndex:
-    """The index of a file.
+    """The index of a file, which may be from anywhere.
 
     Raises:
-        ValueError: it is of another version or byte order, or its columns do not fit each other.
+        ValueError: it is of another version or byte order, its columns do not fit each other, or ``put`` could not have
+            made it.
     """
     if (stored.version, stored.byteorder) != (VERSION, sys.byteorder):
         raise ValueError("it is of another version or machine")
     index = TrialIndex()
+    fields = ((stored.numbers, _NUMBERS), (stored.places, _SHARED), (stored.tables, _SHARED))
+    if any(set(found) != set(expected) for found, expected in fields):
+        raise ValueError("its columns are not those of trials")
     for name, data in stored.numbers.items():
         index._numbers[name] = array("d", data)
     for name, data in stored.places.items():
         index._places[name] = array("I", data)
-    index._tables |= {
-        name: [tuple(map(os.fsdecode, texts)) for texts in table] for name, table in stored.tables.items()
+    for name, table in stored.tables.items():
+        index._tables[name] = [
+            tuple(text.decode("utf-8", "surrogateescape") for text in row) for row in table
+        ]
+        index._known[name] = {texts: n for n, texts in enumerate(index._tables[name])}
+    index._part_ends, index._part_values = array("Q", stored.part_ends), array("d", stored.part_values)
+    index._ends, index._texts = array("Q", stored.ends), bytearray(stored.texts)
+    index.folders = {
+        folder.decode("utf-8", "surrogateescape"): (mtime, ended) for folder, mtime, ended in stored.folders
     }
-    index._known = {
-        name: {texts: n for n, texts in enumerate(table)} for name, table in index._tables.items()
-    }
-    index._ends = array("Q", stored.ends)
-    index._texts = bytearray(stored.texts)
-    index.folders = {os.fsdecode(folder): (mtime, ended) for folder, mtime, ended in stored.folders}
-    columns: list[Sequence[object]] = [index._ends, *index._numbers.values(), *index._places.values()]
-    whole = (
-        all(len(column) == stored.rows for column in columns) and index._places.keys() == index._tables.keys()
-    )
-    inside = all(
-        not places or max(places) < len(index._tables[name]) for name, places in index._places.items()
-    )
-    ascending = all(a <= b for a, b in zip(index._ends, index._ends[1:], strict=False))
-    if not (whole and inside and ascending and (index._ends[-1] if stored.rows else 0) == len(index._texts)):
-        raise ValueError("its columns do not fit each other")
+    index._in_folder = Counter(index._places["folder"])
+    _check_columns(index, stored.rows)
+    _check_numbers(index)
+    _check_tables(index)
     _check_texts(index)
     return index
 
 
-def _check_texts(index: TrialIndex) -> None:
-    """Whether the texts are such as ``put`` writes them: the file may stand in a directory that somebody else made, and
-    a trial's path must not lead out of the run.
+def _check_columns(index: TrialIndex, rows: int) -> None:
+    """Whether all columns have ``rows`` rows, and point to what is there.
+
+    Raises:
+        ValueError: they do not.
+    """
+    columns: list[Sequence[object]] = [index._ends, index._part_ends]
+    columns += [*index._numbers.values(), *index._places.values()]
+    lengths = [len(names) for names in index._tables[_PARTS]]
+    good = (
+        all(len(column) == rows for column in columns)
+        and all(max(places, default=-1) < len(index._tables[name]) for name, places in index._places.items())
+        and _ends_at(index._ends, len(index._texts))
+        and _ends_at(index._part_ends, len(index._part_values))
+        and all(
+            after - before == lengths[place]
+            for before, after, place in zip(
+                (0, *index._part_ends), index._part_ends, index._places[_PARTS], strict=False
+            )
+        )
+    )
+    if not good:
+        raise ValueError("its columns do not fit each other")
+
+
+def _ends_at(ends: array[int], last: int) -> bool:
+    """Whether ``ends`` ascend to ``last``."""
+    return (ends[-1] if ends else 0) == last and all(map(operator.le, ends, ends[1:]))
+
+
+def _check_numbers(index: TrialIndex) -> None:
+    """Whether the numbers are such as trials have.
+
+    Raises:
+        ValueError: they are not.
+    """
+    columns = [(column, *_BOUNDS.get(name, _FINITE)) for name, column in index._numbers.items()]
+    for column, low, high in (*columns, (index._part_values, *_FINITE)):
+        known = [value for value in column if value == value]
+        if known and not (low <= min(known) and max(known) <= high):
+            raise ValueError("its numbers are not those of trials")
+
+
+def _check_tables(index: TrialIndex) -> None:
+    """Whether the shared texts are such as trials have, and each folder is one that a run may have: a trial's path must
+    not lead out of it.
 
     Raises:
         ValueError: they are not.
     """
     tables = index._tables
     single = all(len(texts) == 1 for name in ("folder", "waits_for", "spent_on") for texts in tables[name])
-    states = all(texts and texts[0] in ("running", "finished", "cut_off") for texts in tables["state"])
-    folders = (PurePosixPath(*texts) for texts in tables["folder"])
-    if not (single and states) or any(folder.is_absolute() or ".." in folder.parts for folder in folders):
+    states = all(texts and texts[0] in STATE_WORDS for texts in tables["state"])
+    parts = all(len(set(names)) == len(names) for names in tables[_PARTS])
+    used = {tables["folder"][place][0] for place in set(index._places["folder"])} if single else set()
+    folders = index.folders.keys() >= used and all(map(_FOLDER.fullmatch, index.folders))
+    if not (single and states and parts and folders):
         raise ValueError("its texts are not those of trials")
-    for row in range(len(index._ends)):
-        name, *others = index._own(row).split(_SEPARATOR)
-        if len(others) != len(_OWN) - 1 or "/" in name or name in ("", ".", ".."):
+
+
+def _check_texts(index: TrialIndex) -> None:
+    """Whether each row has its own texts, and a trial's name is that of an entry of its folder.
+
+    Raises:
+        ValueError: it is not.
+    """
+    dumped = {n for n, (folder,) in enumerate(index._tables["folder"]) if folder.startswith(f"{DUMPS}/")}
+    begin, places = 0, index._places["folder"]
+    for first in range(0, len(index._ends), _ROWS):
+        ends = index._ends[first : first + _ROWS].tolist()
+        texts = bytes(index._texts[begin : ends[-1]]).split(_SEPARATOR_BYTES)
+        found = [begin + size for size in accumulate(len(text) + 1 for text in texts[:-1])]
+        names = zip(texts[:: len(_OWN)], places[first : first + _ROWS], strict=False)
+        if (
+            texts[-1]
+            or len(texts) != len(_OWN) * len(ends) + 1
+            or found[len(_OWN) - 1 :: len(_OWN)] != ends
+            or any(
+                (b"/" in name or name in (b"", b".", b"..")) and place not in dumped for name, place in names
+            )
+        ):
             raise ValueError("its texts are not those of trials")
+        begin = ends[-1]

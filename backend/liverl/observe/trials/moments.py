@@ -31,6 +31,20 @@ def _unix(value: object) -> float | None:
     return None
 
 
+LARGEST = 1 << 53  # of a count: a float has each whole number up to it; JSON of others may have 400 digits
+
+
+def whole(value: object) -> int | None:
+    """``value`` as a whole number; None if it is none, or one that counts nothing."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+    return int(value) if fits else None  # type: ignore[call-overload]
+
+
+def number(value: object) -> float | None:
+    """``value`` as a float; None if it is no number, or not finite."""
+    return finite(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
 def finite(value: float) -> float | None:
     """``value`` as a float; None if it is not finite."""
     try:

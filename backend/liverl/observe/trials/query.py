@@ -34,13 +34,15 @@ ENDING_WORDS: Mapping[str, str] = {
 }
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
 NONE = "none"  # the value of a field that is not known
+SEPARATOR = "\x1f"  # between texts that are searched as one; no text and no word has it
 PART = "rewards."  # before the name of a part of the reward, as a field
 Texts = tuple[str, ...]  # any of them may be meant
 _TERM = re.compile(r"([A-Za-z][\w.-]*)(<=|>=|!=|!~|==|<|>|=|~)(.*)", re.DOTALL)
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_RANGE = re.compile(rf"({_NUMBER})?\.\.({_NUMBER})?")
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNIT = "ms|s|m|h"
+_RANGE = re.compile(rf"(?:({_NUMBER})({_UNIT})?)?\.\.(?:({_NUMBER})({_UNIT})?)?")
+_SECONDS = re.compile(rf"(\d+(?:\.\d+)?)({_UNIT})")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne,
@@ -225,7 +227,7 @@ def contains(words: tuple[str, ...], text: str) -> bool:
 def text_of(head: TrialHead) -> str:
     """The texts of a trial in which plain words are looked for."""
     texts = (text for field in FIELDS if isinstance(field, TextField) for text in field.read(head))
-    return "\n".join((*texts, head.failure))
+    return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in (*texts, head.failure))
 
 
 def parse(text: str, saved: Mapping[str, str] | None = None) -> Query:
@@ -234,7 +236,7 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Query:
     words: list[str] = []
     problems: list[str] = []
     before = ""
-    for word in _expanded(text, saved or {}, problems):
+    for word in _expanded(text.replace(SEPARATOR, " "), saved or {}, problems):
         match, field, before = _TERM.fullmatch(word), before, word
         if match is None and word[0] in "=<>!~" and field.lower() in BY_NAME:
             problems.append(f"{field} {word}: a term has no blanks in it: {field}{word}")
@@ -321,21 +323,42 @@ def _number_term(field: NumberField, sign: str, value: str, word: str) -> Number
     if value.lower() == NONE and sign in ("=", "!="):
         return NumberTerm(field, sign, unknown=True)
     bounds = _RANGE.fullmatch(value)
-    if bounds is not None and sign in ("=", "!=") and (bounds[1] or bounds[2]):
-        low, high = (None if bound is None else float(bound) for bound in bounds.groups())
-        if low is not None and high is not None and low > high:
-            raise BadFilter(
-                f"{word}: no number is in {value}; expected the lower end first: {bounds[2]}..{bounds[1]}"
-            )
-        return NumberTerm(field, sign, low=low, high=high)
+    if bounds is not None and sign in ("=", "!=") and any(bounds.groups()):
+        return _range_term(field, sign, bounds, word)
     span = _SECONDS.fullmatch(value) if field.seconds else None
     if span is not None:
         return NumberTerm(field, sign, float(span[1]) * _UNITS[span[2]])
     if re.fullmatch(_NUMBER, value) is None:
         forms = "a number" + (" or a time such as 30s or 5m" if field.seconds else "")
-        forms += ", a range such as 3..9, or none" if sign in ("=", "!=") else ""
+        example = "30s..2m" if field.seconds else "3..9"
+        forms += f", a range such as {example}, or none" if sign in ("=", "!=") else ""
         raise BadFilter(f"{word}: expected {forms} behind {sign}" + (f", found {value!r}" if value else ""))
     return NumberTerm(field, sign, float(value))
+
+
+def _range_term(field: NumberField, sign: str, bounds: re.Match[str], word: str) -> NumberTerm:
+    """``3..9``, ``30s..2m``. A bound without a unit is in seconds; which one is meant must be clear (``1..2m``)."""
+    low, low_unit, high, high_unit = bounds.groups()
+    if (low_unit or high_unit) and not field.seconds:
+        raise BadFilter(f"{word}: {field.name} is no time, and has no unit; expected a range such as 3..9")
+    if (
+        low is not None
+        and high is not None
+        and {low_unit, high_unit} in ({None, "m"}, {None, "h"}, {None, "ms"})
+    ):
+        unit = low_unit or high_unit
+        raise BadFilter(
+            f"{word}: in which unit is {low if low_unit is None else high}? "
+            f"expected {low}{unit}..{high}{unit}, or {low}{low_unit or 's'}..{high}{high_unit or 's'}"
+        )
+    ends = [
+        None if bound is None else float(bound) * _UNITS[unit or "s"]
+        for bound, unit in ((low, low_unit), (high, high_unit))
+    ]
+    if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
+        turned = f"{high}{high_unit or ''}..{low}{low_unit or ''}"
+        raise BadFilter(f"{word}: no number is in {bounds[0]}; expected the lower end first: {turned}")
+    return NumberTerm(field, sign, low=ends[0], high=ends[1])
 
 
 def _folded(text: str) -> str:

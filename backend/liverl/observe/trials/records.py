@@ -14,7 +14,7 @@ import msgspec
 
 from liverl.agents.endings import CAUSES, OUTCOMES
 from liverl.agents.harbor.compose_words import named, sandbox_words
-from liverl.observe.trials.moments import finite, moment
+from liverl.observe.trials.moments import finite, moment, number, whole
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
 from liverl.util.decode import JsonDecoder, decode_json, decode_loose_json
@@ -174,8 +174,8 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
 
 
 def _call_seconds(milliseconds: object) -> float | None:
-    known = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return finite(milliseconds / 1000) if known and isinstance(milliseconds, int | float) else None
+    known = number(milliseconds)
+    return None if known is None else known / 1000
 
 
 def _sampling(request: object) -> dict[str, float]:
@@ -365,7 +365,7 @@ def result_of(document: dict[str, Any]) -> TrialResult:
     step = document.get("step")
     return TrialResult(
         task=_task(document.get("task_name")),
-        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        step=whole(step),
         reward=_reward(document.get("verifier_result")),
         no_reward=no_reward(document),
         started_at=moment(document.get("started_at")),
@@ -392,7 +392,7 @@ def parse_config(data: bytes) -> TrialResult | None:
     step = document.get("step")
     return TrialResult(
         task=_task(document.get("task")),
-        step=step if isinstance(step, int) and not isinstance(step, bool) else None,
+        step=whole(step),
         group=_group(document),
         row=_row(document),
         queued_at=moment(document.get("queued_at")),
@@ -461,7 +461,7 @@ def parse_reward(data: bytes) -> float | None:
 
 def count(value: object) -> int:
     """Return a count; 0 if ``value`` is not one."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return max(0, whole(value) or 0)
 
 
 def _started(record: _Record) -> float | None:
@@ -469,8 +469,8 @@ def _started(record: _Record) -> float | None:
     if began is not None:
         return began
     ended = moment(record.timestamp)
-    took = record.duration_ms
-    if ended is not None and isinstance(took, int | float) and not isinstance(took, bool):
+    took = number(record.duration_ms)
+    if ended is not None and took is not None:
         return ended - took / 1000
     return ended
 
@@ -478,8 +478,7 @@ def _started(record: _Record) -> float | None:
 def _tokens(usage: dict[str, Any] | None) -> int:
     if usage is None:
         return 0
-    count = usage.get("completion_tokens", usage.get("output_tokens"))
-    return count if isinstance(count, int) and not isinstance(count, bool) else 0
+    return whole(usage.get("completion_tokens", usage.get("output_tokens"))) or 0
 
 
 def _reward(verdict: object) -> float | None:
@@ -542,7 +541,7 @@ def _word_of(document: dict[str, Any], name: str, words: Collection[str]) -> str
 def _row(document: dict[str, Any]) -> str:
     """``<uid>_<session>``: the trial's key in verl's dumps; "" if it is not verl's."""
     uid, session = document.get("uid"), document.get("session")
-    return f"{uid}_{session}" if isinstance(uid, str) and isinstance(session, int) else ""
+    return f"{uid}_{session}" if isinstance(uid, str) and whole(session) is not None else ""
 
 
 def _group(document: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from liverl.observe.trials.moments import finite, whole
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import JsonDecoder
 from liverl.util.plural import quantity
@@ -97,8 +98,8 @@ def kind_of_row(row: Mapping[str, Any]) -> str:
 
 def row_faults(row: Mapping[str, Any]) -> Iterator[Fault]:
     """The rules that a row breaks."""
-    prompt = row.get(PROMPT)
-    if not isinstance(prompt, int) or isinstance(prompt, bool) or prompt < 0:
+    prompt = whole(row.get(PROMPT))
+    if prompt is None or prompt < 0:
         yield Fault(BAD_ROWS, f"{PROMPT} is {_found(row, PROMPT)}, expected a number of tokens")
         return
     lists: list[list[Any]] = []
@@ -154,7 +155,7 @@ def _found(row: Mapping[str, Any], name: str) -> str:
     if isinstance(value, list):
         odd = next((item for item in value if not isinstance(item, int | float)), None)
         return f"a list with {_kind_of(odd)}"
-    return str(value) if isinstance(value, int | float) else _kind_of(value)
+    return str(value) if isinstance(value, int | float) and finite(value) is not None else _kind_of(value)
 
 
 def _kind_of(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.observe.trials.moments import finite, whole
 from liverl.observe.trials.rows import read_rows
 from liverl.sessions.joined_turns import MOST_SHARED
 
@@ -161,5 +162,5 @@ def _numbers(value: object) -> dict[str, int | float]:
     return {
         str(name): number
         for name, number in value.items()
-        if isinstance(number, int | float) and not isinstance(number, bool)
+        if whole(number) is not None or (isinstance(number, float) and finite(number) is not None)
     }

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from liverl.agents.endings import Ending, told
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
-from liverl.observe.trials.moments import moment
+from liverl.observe.trials.moments import moment, number, whole
 from liverl.observe.trials.phases import FILE as PHASES_FILE
 from liverl.observe.trials.phases import Busy, Phases, phases_of
 from liverl.observe.trials.records import (
@@ -433,8 +432,8 @@ def _task(value: object) -> str | None:
 
 
 def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return whole(value)
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number(value) is not None

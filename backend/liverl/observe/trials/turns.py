@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.engines.tool_formats import resembling
 from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
+from liverl.observe.trials.moments import number, whole
 from liverl.observe.trials.record_forms import parse_record
 from liverl.observe.trials.session_facts import SessionTally, TurnSession
 from liverl.observe.trials.tools_offered import in_request
@@ -301,8 +302,8 @@ def _text(value: object) -> str | None:
 
 
 def _seconds(record: dict[str, msgspec.Raw]) -> float | None:
-    took = _value(record, "duration_ms")
-    return took / 1000 if isinstance(took, int | float) and not isinstance(took, bool) else None
+    took = number(_value(record, "duration_ms"))
+    return None if took is None else took / 1000
 
 
 def _prompt_tokens(record: dict[str, msgspec.Raw]) -> int | None:
@@ -312,11 +313,10 @@ def _prompt_tokens(record: dict[str, msgspec.Raw]) -> int | None:
         usage = _value(response, "usage") if response else None
     if not isinstance(usage, dict):
         return None
-    count = usage.get("prompt_tokens")
-    if isinstance(count, int):
+    if (count := whole(usage.get("prompt_tokens"))) is not None:
         return count
     keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    counts = [n for key in keys if isinstance(n := usage.get(key), int)]
+    counts = [n for key in keys if (n := whole(usage.get(key))) is not None]
     return sum(counts) if counts else None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from liverl.agents.checks import FOLDER, NAME, Check
 from liverl.logs.text import bare, plain
@@ -40,7 +41,8 @@ _PASSED: dict[str, bool | None] = {
 class VerifierReport(msgspec.Struct, frozen=True):
     """``checks``: those that failed first, at most ``MOST_CHECKS``; ``passed``, ``failed``: how many of all;
     ``source``: the file that has them, relative to the trial's directory; ``output``: the end of what the verifier
-    printed, without colours, and ``output_file`` that has it. Each empty where there is none."""
+    printed, without colours, and ``output_file`` that has it; ``unread``: what was not read, and why, a sentence for
+    each file. Each empty where there is none."""
 
     checks: tuple[Check, ...] = ()
     passed: int = 0
@@ -48,11 +50,12 @@ class VerifierReport(msgspec.Struct, frozen=True):
     source: str = ""
     output: str = ""
     output_file: str = ""
+    unread: tuple[str, ...] = ()
 
     @property
     def known(self) -> bool:
-        """Whether the verifier said anything beside the reward."""
-        return bool(self.checks or self.output)
+        """Whether the verifier said anything beside the reward, be it read or not."""
+        return bool(self.checks or self.output or self.unread)
 
 
 def parse_checks(data: bytes) -> tuple[Check, ...]:
@@ -136,7 +139,7 @@ class ReportReader:
         there = {file.name for file in files}
         names = [name for name, _ in FORMS if name in there]
         output = next((name for name in OUTPUTS if name in there), "") or _other_output(files)
-        seen = tuple(_identity(self._path, name) for name in (*names, output) if name)
+        seen = tuple((one.name, one.modified, one.size) for one in files if one.name in (*names, output))
         if seen != self._seen:
             self.refused = {}
             self._report = self._read(names, output)
@@ -148,19 +151,27 @@ class ReportReader:
         source = ""
         parsers = dict(FORMS)
         for name in names:
-            data = self._bytes(name, LARGEST)
+            data = self._bytes(name, LARGEST, whole=name.endswith(".json"))
             if found := parsers[name](data):
                 checks, source = found, name
                 break
-        return report_of(checks, source, _last_lines(self._bytes(output, OUTPUT_BYTES)), output)
+        report = report_of(checks, source, _last_lines(self._bytes(output, OUTPUT_BYTES)), output)
+        unread = tuple(f"{name} was not read: {why}" for name, why in self.refused.items())
+        return replace(report, unread=unread) if unread else report
 
-    def _bytes(self, name: str, most: int) -> bytes:
-        """The last ``most`` bytes of a file of the trial; none of one that is missing, or must not be read."""
+    def _bytes(self, name: str, most: int, *, whole: bool = False) -> bytes:
+        """The last ``most`` bytes of a file of the trial; none of one that is missing, or must not be read. ``whole``:
+        also none of a larger one, whose end alone says nothing."""
         if not name:
             return b""
         try:
             with open_binary(self._path / name, inside=self._path.parent) as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+                size = os.fstat(file.fileno()).st_size
+                if whole and size > most:
+                    limit = f"it has {size / 2**20:,.1f} MiB, the limit is {most >> 20}"
+                    self.refused[name] = f"too large to read ({limit})"
+                    return b""
+                file.seek(max(0, size - most))
                 return file.read(most)
         except (FileNotFoundError, NotADirectoryError):
             return b""
@@ -191,14 +202,6 @@ def _other_output(files: Iterable[TrialFile]) -> str:
         if folder == FOLDER and name.endswith(_TEXTS) and not _REWARD.fullmatch(name) and file.size:
             return file.name
     return ""
-
-
-def _identity(directory: Path, name: str) -> tuple[str, int, int]:
-    try:
-        status = os.lstat(directory / name)
-    except (FileNotFoundError, NotADirectoryError):
-        return name, 0, 0
-    return name, status.st_mtime_ns, status.st_size
 
 
 def _last_lines(data: bytes) -> str:
