@@ -33,7 +33,7 @@ WITHOUT = ("training.train_batch_size",)  # what it does not read
 OURS: dict[str, str] = {
     "data.gen_batch_size": "it is always 1 in fully asynchronous training",
     "data.train_batch_size": "it is always 0 in fully asynchronous training: a step is a version of the parameters",
-    "trainer.total_training_steps": "this trainer of verl's does not read it; it ends after rollout.total_rollout_steps",
+    "trainer.total_training_steps": "this trainer of verl's does not read it; rollout.total_rollout_steps ends it",
     "actor_rollout_ref.rollout.calculate_log_probs": "it is always on in fully asynchronous training",
 }
 # verl's defaults of its four numbers of hosts and GPUs.
