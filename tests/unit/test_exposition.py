@@ -14,7 +14,8 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
-from kit.screens import gpu, replica, service, snapshot, through_sessions
+from kit.crowd import Crowd
+from kit.screens import NOW, gpu, replica, service, snapshot, through_sessions
 from prometheus_client.parser import text_string_to_metric_families
 
 from liverl.config import load_config, resolved
@@ -63,10 +64,10 @@ def test_values() -> None:
         "service_cpu_usage_cores{kind=replica,service=r0}": 0.125,
         "service_resident_memory_bytes{kind=replica,service=r0}": 300 << 20,
         "replicas_listed": 2,
-        "replica_kv_cache_usage_ratio{replica=r0}": 0.31,
-        "replica_generation_tokens_total{replica=r1}": 912_000,
+        "replica_kv_cache_usage_ratio{node=,replica=r0}": 0.31,
+        "replica_generation_tokens_total{node=,replica=r1}": 912_000,
         "requests_total{carrier=proxy}": 1031,
-        "gpu_utilization_ratio{gpu=0,uuid=GPU-00000000}": 0.97,
+        "gpu_utilization_ratio{gpu=0,node=,uuid=GPU-00000000}": 0.97,
         "host_cpu_usage_ratio": 0.41,
         "disk_full_after_seconds": 3600,
         "alerts{severity=critical}": 1,
@@ -91,7 +92,35 @@ def test_what_is_not_known_has_no_sample() -> None:
     found = " ".join(samples(bare))
     for name in ("training_", "policy_version ", "gpu_", "disk_", "kv_cache", "cpu_usage_cores"):
         assert name not in found, name
-    assert "liverl_replica_running_requests{replica=r0}" in found
+    assert "liverl_replica_running_requests{node=,replica=r0}" in found
+
+
+def test_what_is_on_a_host_says_on_which() -> None:
+    """GPU 0 and its series exist once for each host; a lost host's figures are not those of now."""
+    seen = Crowd(hosts=4, gpus=32, replicas=8, lost=2).snapshot(NOW)
+    found = samples(seen)
+    for node in ("n0", "n1", "n3"):
+        uuids = [one.uuid for one in seen.gpus if one.node == node]
+        assert len(uuids) == 8
+        for index, uuid in enumerate(uuids):
+            assert f"liverl_gpu_utilization_ratio{{gpu={index},node={node},uuid={uuid}}}" in found
+        assert f"liverl_node_memory_used_bytes{{node={node}}}" in found
+        assert found[f"liverl_node_state{{node={node},state=ready}}"] == 1
+    assert "liverl_replica_running_requests{node=n3,replica=vllm_server_6_0}" in found
+    assert found["liverl_nodes_expected"] == 4
+    assert found["liverl_node_state{node=n2,state=lost}"] == 1
+    assert found["liverl_node_state{node=n2,state=ready}"] == 0
+    assert not any(name.startswith("liverl_node_memory") and "node=n2" in name for name in found)
+    assert "liverl_node" not in " ".join(samples(snapshot())), "a run on one host has none"
+
+
+def test_a_host_that_has_not_joined_and_one_that_came_back() -> None:
+    seen = Crowd(hosts=3, gpus=24, replicas=6).snapshot(NOW)
+    lost = msgspec.structs.replace(seen.nodes[1], id="before", state="lost")
+    missing = msgspec.structs.replace(seen.nodes[2], name="", state="missing", measured_at=None)
+    found = samples(msgspec.structs.replace(seen, nodes=(seen.nodes[0], lost, seen.nodes[1], missing)))
+    assert found["liverl_node_state{node=n1,state=ready}"] == 1
+    assert not any("node=," in name and "liverl_node" in name for name in found)
 
 
 def test_names_follow_the_conventions() -> None:

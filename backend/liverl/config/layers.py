@@ -122,7 +122,7 @@ def _unwrap(layer: Layer, node: Node) -> None:
 def _section(layer: Layer, key: Node, value: Node) -> None:
     sections = fields(root_type())
     if key.text not in sections:
-        layer.refuse(unknown_key((), key.text, key.where, sections))
+        layer.refuse(unknown_key((), _with_inner(key, value), key.where, sections, key.text))
         return
     walk(layer, (key.text,), value, sections[key.text])
 
@@ -141,7 +141,7 @@ def walk(layer: Layer, path: Path, node: Node, kind: types.Type) -> None:
             if key.text in section:
                 walk(layer, (*path, key.text), value, section[key.text])
             else:
-                layer.refuse(unknown_key(path, key.text, key.where, section))
+                layer.refuse(unknown_key(path, _with_inner(key, value), key.where, section, key.text))
     elif isinstance(kind, types.DictType):
         if node.is_null:
             return
@@ -176,24 +176,40 @@ def _pairs(path: Path, node: Node) -> list[tuple[Node, Node]]:
     raise Bad(node, f"a mapping of names to values{also}")
 
 
-def unknown_key(path: Path, name: str, where: Where, section: Mapping[str, Any]) -> Problem:
+def _with_inner(key: Node, value: Node) -> str:
+    """A key, dotted with the first key in its value: ``async_training.staleness_threshold``."""
+    return f"{key.text}.{value.pairs[0][0].text}" if value.kind == "map" and value.pairs else key.text
+
+
+def unknown_key(
+    path: Path, name: str, where: Where, section: Mapping[str, Any], shown: str | None = None
+) -> Problem:
     """The problem of an unknown key ``name`` in the section ``path``, whose keys are those of ``section``. Its hint is
     the key that was probably meant, in this section or in another. A dotted ``name`` begins with the unknown key; what
-    follows it is kept in the hint where that gives a key."""
-    key = ".".join((*path, name))
+    follows it is kept in the hint where that gives a key, or is a key of another section. ``shown``: the key in the
+    message, ``name`` if None."""
+    key = ".".join((*path, name if shown is None else shown))
     name, _, rest = name.partition(".")
-    homes = [leaf for leaf in leaves() if leaf.rsplit(".", 1)[-1] == name.lower().replace("-", "_")]
     close = nearest(name, section)
-    if homes and close is None:
-        meant: str | None = homes[0]
-    elif close is not None:
-        meant = _completed((*path, close), rest)
-    else:
+    meant = None if close is None else _completed((*path, close), rest)
+    # A key with another below it is no key: only a section has keys.
+    whole = meant in leaves() and (not rest or meant != ".".join((*path, str(close))))
+    if not whole and (close is None or rest) and (home := _home(rest or name)) is not None:
+        meant = home
+    elif close is None:
         far = nearest(name, (leaf.rsplit(".", 1)[-1] for leaf in leaves()), cutoff=0.8)
         meant = next((leaf for leaf in leaves() if far and leaf.endswith(f".{far}")), None)
     meant = meant or (_abbreviated(name) if not path else None)
     hint = f"did you mean {meant}?" if meant else ""
     return Problem(where, key, "unknown key", allowed=_keys(section), hint=hint)
+
+
+def _home(name: str) -> str | None:
+    """The first key whose last part is that of ``name``, or nearly, which stands in a section that does not exist."""
+    lasts = {leaf.rsplit(".", 1)[-1]: leaf for leaf in reversed(list(leaves()))}
+    last = name.rsplit(".", 1)[-1].lower().replace("-", "_")
+    close = last if last in lasts else nearest(last, lasts, cutoff=0.9)
+    return None if close is None else lasts[close]
 
 
 def _abbreviated(name: str) -> str | None:

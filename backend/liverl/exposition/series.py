@@ -2,15 +2,16 @@
 
 Names follow the conventions of Prometheus: ``liverl_``, base units (seconds, bytes, ratios 0..1), ``_total`` for what
 only grows. What is not known has no sample, never a zero. The labels have bounded values: names of this run's services,
-replicas, GPUs, alerts and charts, no text of a log and no address.
+replicas, GPUs, hosts, alerts and charts, no text of a log and no address. The label ``node`` is empty, which to
+Prometheus is as if it were absent, in a run on one host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args, get_type_hints
 
-from liverl.model import STATE_WORDS, EngineFacts, GpuStatus, RunState, Snapshot
+from liverl.model import STATE_WORDS, EngineFacts, GpuStatus, NodeStatus, RunState, Snapshot
 from liverl.observe.metrics.names import CHARTS, key_in
 
 PREFIX = "liverl_"
@@ -45,11 +46,22 @@ def _states(now: str, states: Iterable[str], labels: tuple[str, ...] = ()) -> It
 
 
 def _engine(read: Callable[[EngineFacts], float | int | None]) -> Read:
-    return lambda s: (((replica.name,), read(replica.engine)) for replica in s.replicas.items)
+    return lambda s: (((replica.name, replica.node), read(replica.engine)) for replica in s.replicas.items)
 
 
 def _gpu(read: Callable[[GpuStatus], float | int | None]) -> Read:
-    return lambda s: (((str(gpu.index), gpu.uuid), read(gpu)) for gpu in s.gpus)
+    return lambda s: (((str(gpu.index), gpu.uuid, gpu.node), read(gpu)) for gpu in s.gpus)
+
+
+def _node(read: Callable[[NodeStatus], float | int | None]) -> Read:
+    """Of the hosts that have joined: one that has not has no name. Old figures are not those of now."""
+    return lambda s: (((node.name,), None if node.old(s.at) else read(node)) for node in _named(s))
+
+
+def _named(s: Snapshot) -> Iterator[NodeStatus]:
+    """Each host once: one that was lost and came back is twice in the list."""
+    newest = {node.name: node for node in s.nodes if node.name}
+    return iter(newest.values())
 
 
 def _charts(s: Snapshot) -> Iterator[Sample]:
@@ -65,9 +77,11 @@ def _alerts(s: Snapshot) -> Iterator[Sample]:
         yield (severity,), sum(1 for one in s.symptoms if one.severity == severity)
 
 
-_REPLICA = ("replica",)
+_REPLICA = ("replica", "node")
 _SERVICE = ("service", "kind")
-_GPU = ("gpu", "uuid")
+_GPU = ("gpu", "uuid", "node")
+_NODE = ("node",)
+NODE_STATES: tuple[str, ...] = get_args(get_type_hints(NodeStatus)["state"])
 
 SERIES: tuple[Series, ...] = (
     # the run
@@ -278,6 +292,52 @@ SERIES: tuple[Series, ...] = (
         "host_memory_used_bytes", "gauge", "Memory of the host in use.", _one(lambda s: s.host.memory_used)
     ),
     Series("host_memory_bytes", "gauge", "Memory of the host.", _one(lambda s: s.host.memory_total)),
+    # the hosts of a run on several
+    Series(
+        "node_state",
+        "gauge",
+        "1 for the state of the host, in a run on several hosts.",
+        lambda s: (sample for one in _named(s) for sample in _states(one.state, NODE_STATES, (one.name,))),
+        (*_NODE, "state"),
+    ),
+    Series(
+        "nodes_expected",
+        "gauge",
+        "Hosts of a run on several hosts, those included that have not joined.",
+        _one(lambda s: len(s.nodes) or None),
+    ),
+    Series(
+        "node_cpu_usage_ratio",
+        "gauge",
+        "CPU time in use on the host, 0..1.",
+        _node(lambda n: None if n.cpu_percent is None else n.cpu_percent / 100),
+        _NODE,
+    ),
+    Series(
+        "node_memory_used_bytes", "gauge", "Memory of the host in use.", _node(lambda n: n.memory_used), _NODE
+    ),
+    Series("node_memory_bytes", "gauge", "Memory of the host.", _node(lambda n: n.memory_total), _NODE),
+    Series(
+        "node_shared_memory_used_bytes",
+        "gauge",
+        "Shared memory of the host in use.",
+        _node(lambda n: n.shm_used),
+        _NODE,
+    ),
+    Series(
+        "node_disk_free_bytes",
+        "gauge",
+        "Free space on the file system of Ray's directory on the host.",
+        _node(lambda n: n.disk_free),
+        _NODE,
+    ),
+    Series(
+        "node_disk_bytes",
+        "gauge",
+        "Size of the file system of Ray's directory on the host.",
+        _node(lambda n: n.disk_total),
+        _NODE,
+    ),
     Series(
         "disk_free_bytes",
         "gauge",

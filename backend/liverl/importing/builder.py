@@ -10,6 +10,7 @@ import msgspec
 
 from liverl.config.schema import leaves
 from liverl.config.sizing import bare_key
+from liverl.importing import asynchronous
 from liverl.importing.targets import FOLLOWS, KEYS, OURS
 from liverl.importing.values import Place
 
@@ -32,9 +33,11 @@ class Taken(msgspec.Struct, frozen=True):
 
 class Builder:
     """``values``: key of ours -> value; ``overrides``: verl's key -> its word and place; ``left``, ``lives``: what,
-    where, why."""
+    where, why; ``numbers``: of the hosts and GPUs of a fully asynchronous trainer, by verl's key."""
 
     def __init__(self) -> None:
+        self.fully_async = False  # the overrides are those of ``fully_async_main``
+        self.numbers: dict[str, tuple[int, Place]] = {}
         self.head = ""
         self.values: dict[str, Taken] = {}
         self.overrides: dict[str, tuple[str, Place]] = {}
@@ -74,7 +77,13 @@ class Builder:
             return
         plain = _unquoted(value)
         source = source or f"{sign}{key}"
-        if key in OURS:
+        if self.fully_async and key in asynchronous.OURS:
+            self.leave(text, place, asynchronous.OURS[key])
+        elif self.fully_async and key in asynchronous.POOLS and plain.isdecimal():
+            self.numbers[key] = int(plain), place
+        elif self.fully_async and key in asynchronous.KEYS and "${" not in value:
+            self.take(asynchronous.KEYS[key], plain, place, source, default=default)
+        elif key in OURS:
             self.leave(text, place, OURS[key])
         elif key in FOLLOWS:
             self._follows.append((key, plain, text, place))
@@ -130,9 +139,15 @@ class Builder:
                 lines.append(f"{section}: {one.value}  # {_comment(str(one.place))}")
                 continue
             lines.append(f"{section}:")
+            inside = ""  # the mapping within the section that the lines before are in
             for name, one in keys.items():
                 note = f"{one.place}, {one.source}" + (" (a default there)" if one.default else "")
-                lines.append(f"  {name}: {one.value}  # {_comment(note)}")
+                outer, _, last = name.rpartition(".")
+                if outer and outer != inside:
+                    lines.append(f"  {outer}:")
+                inside = outer
+                indent = "    " if outer else "  "
+                lines.append(f"{indent}{last}: {one.value}  # {_comment(note)}")
             if section == "trainer" and self.overrides:
                 lines.append("  overrides:")
                 for word, place in self.overrides.values():

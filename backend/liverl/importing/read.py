@@ -14,6 +14,7 @@ import msgspec
 from liverl.config.env_vars import SECRET_KEYS, VARIABLES, value_from
 from liverl.config.schema import leaves, value_of
 from liverl.config.sizing import bare_key
+from liverl.importing import asynchronous
 from liverl.importing.builder import Builder
 from liverl.importing.loading import NOT_SET, NotLoadable, loadable
 from liverl.importing.shell_words import Command, Unreadable, Word, commands, plain, source_text
@@ -36,6 +37,7 @@ MOST = 4 << 20  # bytes of a file that is read
 Kind = Literal["env file", "launch script", "LiveRL configuration"]
 _TRAINER = re.compile(r"(?:^|[./])(?:main_ppo|fully_async_main)(?:\.py)?$")
 _FULLY_ASYNC = "fully_async_main"
+_ASYNC = ("async", "fully_async")  # TRAIN_MODE of a generation-3 .env
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_][\w./@-]*(?:=|$)")
 _SCRIPTS = ("repos/harbor-verl-train/scripts", "scripts")  # of LiveRL's repository, below its folder
 _TEMPLATES = "scripts/templates"
@@ -155,6 +157,9 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
         files.append(str(template))
         _read_settings(scope, _commands(template, _text(template)), template, builder)
     _verl(builder, path)
+    builder.fully_async = any(
+        name in scope.values and scope.values[name].text in _ASYNC for name in ("TRAIN_MODE", "TRAINING_MODE")
+    )
     builder.take("agent.kind", "harbor", Place(str(path), 1), "rows are run by Harbor")
     keys = dict(VARIABLES)
     for name, value in scope.values.items():
@@ -180,14 +185,17 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
             builder.word(f"{VERL_VARIABLES[known]}={value.text}", value.place, name, default=value.default)
         elif not _axis(builder, name, value.text, value.place):
             builder.leave(f"{name}={value.text}", value.place, "it means nothing to a run of ours")
+    hosts = builder.values.get("infrastructure.nnodes")
+    if hosts is not None and hosts.text.isdecimal() and int(hosts.text) > 1:
+        builder.take("run.topology", "in_process", hosts.place, "several hosts: sessions on each of them")
     return _finished("env file", builder, scope, files, path)
 
 
 def _axis(builder: Builder, name: str, text: str, place: Place) -> bool:
     """The four choices of a .env. False if the variable is none of them."""
     if name in ("TRAIN_MODE", "TRAINING_MODE"):
-        if text == "fully_async":
-            builder.take("verl.trainer_mode", text, place, name)
+        if text in _ASYNC:
+            builder.take("verl.trainer_mode", "fully_async", place, name)
         elif text != "sync":
             builder.leave(
                 f"{name}={text}", place, "set verl.trainer_mode: sync, separate_async or fully_async"
@@ -272,6 +280,8 @@ def _launch_script(path: Path, script: list[Command]) -> Imported:
             "that is to be run as it is: trainer.kind command"
         )
     _verl(builder, path)
+    if builder.fully_async:
+        asynchronous.pools(builder, Place(str(path), 1))
     _defaults(builder, path)
     return _finished("launch script", builder, scope, [str(path)], path)
 
@@ -314,8 +324,8 @@ def _arguments(builder: Builder, scope: Scope, command: Command, place: Place) -
             program, place, "it is started under a condition, in a loop or in a function; taken as if it ran"
         )
     if _FULLY_ASYNC in program:
-        why = "fully asynchronous training is left to the script (trainer.kind command); taken as if it were main_ppo"
-        builder.leave(program, place, why)
+        builder.fully_async = True
+        builder.take("verl.trainer_mode", "fully_async", place, program)
     places = [Place(place.file, line) for line in command.lines[start:]]
     for word, where, why in scope.flat(list(zip(command.words[start:], places, strict=True))):
         _argument(builder, scope, word, where, why)
@@ -469,7 +479,11 @@ def _defaults(builder: Builder, path: Path) -> None:
     """What verl takes where the script says nothing, so that the run is the script's."""
     builder.settle()
     place = Place(str(path), 1)
-    for key, value in DEFAULTS.items():
+    defaults = DEFAULTS
+    if builder.fully_async:
+        defaults = {key: value for key, value in DEFAULTS.items() if key not in asynchronous.WITHOUT}
+        defaults |= asynchronous.DEFAULTS
+    for key, value in defaults.items():
         if key not in builder.values:
             builder.take(key, value, place, "not set there: verl's default")
     if "vllm.max_model_length" not in builder.values:

@@ -124,6 +124,7 @@ DEFAULTS: dict[str, str] = {
 
 # verl's keys that follow from one of ours: taken only where they say the same. verl's key -> ours.
 FOLLOWS: dict[str, str] = {
+    "rollout.n": "training.n_resp_per_prompt",
     f"{_ACTOR}.fsdp_config.optimizer_offload": "training.actor_offload",
     f"{_ACTOR}.fsdp_config.use_torch_compile": "verl.use_torch_compile",
     "actor_rollout_ref.ref.fsdp_config.use_torch_compile": "verl.use_torch_compile",
@@ -232,6 +233,12 @@ VERL_VARIABLES: dict[str, str] = {
     "MAX_ACTOR_CKPT_TO_KEEP": "trainer.max_actor_ckpt_to_keep",
     "MAX_CRITIC_CKPT_TO_KEEP": "trainer.max_critic_ckpt_to_keep",
     "RAY_OBJECT_STORE_MEMORY": "ray_kwargs.ray_init.object_store_memory",
+    "STALENESS_THRESHOLD": "async_training.staleness_threshold",
+    "TRIGGER_PARAMETER_SYNC_STEP": "async_training.trigger_parameter_sync_step",
+    "REQUIRE_BATCHES": "async_training.require_batches",
+    "PARTIAL_ROLLOUT": "async_training.partial_rollout",
+    "MAX_CONCURRENT_SAMPLES": "async_training.max_concurrent_samples",
+    "TOTAL_ROLLOUT_STEPS": "rollout.total_rollout_steps",
 }
 
 # Variables that stand for another one where that is not set itself.
@@ -244,6 +251,13 @@ INSTEAD: dict[str, str] = {
     "TRAINER_EXPERIMENT_NAME": "EXP_NAME",
     "TRAINER_PROJECT_NAME": "PROJECT_NAME",
     "VENV_DIR": "VENV_PATH",
+    # as verl's own scripts spell them
+    "staleness_threshold": "STALENESS_THRESHOLD",
+    "trigger_parameter_sync_step": "TRIGGER_PARAMETER_SYNC_STEP",
+    "require_batches": "REQUIRE_BATCHES",
+    "partial_rollout": "PARTIAL_ROLLOUT",
+    "max_concurrent_samples": "MAX_CONCURRENT_SAMPLES",
+    "total_rollout_steps": "TOTAL_ROLLOUT_STEPS",
 }
 
 # Variables that say how their program starts, and mean nothing to ours; why.

@@ -27,7 +27,8 @@ _PATH_OF_ONE = re.compile(r"_(file|path|dir)$", re.IGNORECASE)
 _OPTION = re.compile(
     r"(?:^|[-_./+])(?:api_?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE
 )
-# Forms of secrets, each with texts of which it contains one.
+# Forms of secrets, each with texts of which it contains one. What stands before the secret is group 1: a form that
+# begins with fixed letters is found ten times as fast as one that looks behind.
 _VALUES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
     (
         ("private key",),  # a block of several lines, or one string of JSON
@@ -53,8 +54,8 @@ _VALUES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
         ),
     ),
     # user:password of a URL, and a token in their place
-    (("://",), re.compile(r"(?<=://)[^/\s:@\"'\\]*:[^/\s\"'\\]+(?=@)")),
-    (("://",), re.compile(r"(?<=://)(?=[^/\s@\"'\\]{0,80}\d)[^/\s:@\"'\\]{16,}(?=@)")),
+    (("://",), re.compile(r"(://)[^/\s:@\"'\\]*:[^/\s\"'\\]+(?=@)")),
+    (("://",), re.compile(r"(://)(?=[^/\s@\"'\\]{0,80}\d)[^/\s:@\"'\\]{16,}(?=@)")),
     (
         ("hooks.slack.com", "discord.com/api/webhooks"),
         re.compile(r"(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=discord\.com/api/webhooks/)[\w/-]+"),
@@ -156,7 +157,7 @@ def value(text: str) -> str:
     lower = text.lower()
     for parts, form in _VALUES:
         if any(part in lower for part in parts):
-            text = form.sub(HIDDEN, text)
+            text = form.sub(rf"\1{HIDDEN}" if form.groups else HIDDEN, text)
     return text
 
 
