@@ -33,3 +33,4 @@ VERSION = click.IntRange(0, 2**31)  # of the JSON that scripts read
 STEP = click.IntRange(0, 2**31)  # the number of a step
 EVENT = click.IntRange(0, 2**53)  # the number of an event
 ROW = click.IntRange(1, 2**31)  # the number of a row of tokens
+PORT_OR_ANY = click.IntRange(0, 65535)  # 0: any free one
