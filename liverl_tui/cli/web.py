@@ -61,7 +61,9 @@ def web_command(
 
     static = static_folder()
     if static is None:
-        raise CliError("the package textual-serve is not installed: pip install 'liverl-tui[web]'", ExitCode.FAILED)
+        raise CliError(
+            "the package textual-serve is not installed: pip install 'liverl-tui[web]'", ExitCode.FAILED
+        )
     if sum([demo, watch is not None, run is not None]) > 1:
         raise click.UsageError("give only one of RUN, --demo and --watch")
     if (demo or watch) and allow_changes:
@@ -71,7 +73,12 @@ def web_command(
 
 
 def _shown(
-    run: Path | None, run_root: Path | None, demo: bool, watch: Path | None, changes: bool, trust: tuple[str, ...]
+    run: Path | None,
+    run_root: Path | None,
+    demo: bool,
+    watch: Path | None,
+    changes: bool,
+    trust: tuple[str, ...],
 ) -> tuple[list[str], str]:
     """The arguments of this program for the interface of each browser, and the title of the page."""
     if demo:

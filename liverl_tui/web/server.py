@@ -40,7 +40,11 @@ _REFUSAL = json.dumps(
     }
 ).encode()
 _HOST_NAME = re.compile(r"[\w.-]{1,253}(:\d{1,5})?|\[[\da-fA-F:]{2,45}\](:\d{1,5})?", re.ASCII)
-_HEADERS = {"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_HEADERS = {
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 
 
 class WebServer:
@@ -92,7 +96,9 @@ class WebServer:
 
     async def _websocket(self, request: web.Request) -> web.StreamResponse:
         if self._places.locked():
-            raise web.HTTPServiceUnavailable(text=f"{MOST} browsers show the interface already; close one of them")
+            raise web.HTTPServiceUnavailable(
+                text=f"{MOST} browsers show the interface already; close one of them"
+            )
         async with self._places:
             socket = web.WebSocketResponse(heartbeat=_ALIVE_S, max_msg_size=LARGEST)
             await socket.prepare(request)

@@ -48,7 +48,9 @@ def _of_module(path: Path, tree: ast.Module) -> Iterator[Texts]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Symptom":
                 given = {word.arg: word.value for word in node.keywords if word.arg}
                 reader = Reader(tree, function)
-                texts = {name: reader.texts(given.get(name)) for name in ("severity", "title", "cause", "fix")}
+                texts = {
+                    name: reader.texts(given.get(name)) for name in ("severity", "title", "cause", "fix")
+                }
                 for kind in reader.texts(given.get("id")):
                     yield Texts(kind.partition(":")[0], **texts, module=path, function=function.name)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
+from kit.command_pages import plain
 from liverl.causes.catalogue import rows
 from liverl.causes.signature import Signature
 
@@ -45,11 +45,11 @@ def _index(by_program: dict[str, list[Signature]]) -> str:
 def _page(program: str, found: list[Signature]) -> str:
     parts = [f"# Lines of {program}\n"]
     for row in sorted(found, key=lambda one: one.id):
-        parts += [f"\n## {row.id}\n", f"**{_text(row.title)}**\n"]
+        parts += [f"\n## {row.id}\n", f"**{plain(row.title)}**\n"]
         if row.cause:
-            parts.append(f"{_text(row.cause)}\n")
+            parts.append(f"{plain(row.cause)}\n")
         if row.fix:
-            parts.append(f"*What to do:* {_text(row.fix)}\n")
+            parts.append(f"*What to do:* {plain(row.fix)}\n")
         if row.command:
             parts.append(f"```text\n{row.command}\n```\n")
         parts.append(f"Such a line, {ROLES[row.role]}:\n\n```text\n{_example(row)}\n```\n")
@@ -61,8 +61,3 @@ def _example(row: Signature) -> str:
     lines = (row.fires if isinstance(row.fires, str) else row.fires[0]).splitlines()
     shown = [line if len(line) <= 300 else line[:300] + " ..." for line in lines[:12]]
     return "\n".join(shown).replace("```", "'''")
-
-
-def _text(text: str) -> str:
-    """Words of a row as Markdown that shows them as they are; captured groups are shown by their names."""
-    return re.sub(r"([\\`*_<>#|\[\]])", r"\\\1", " ".join(text.split()))

@@ -22,6 +22,7 @@ MANUAL = ROOT / "share" / "man" / "man1"
 COMPLETIONS = ROOT / "share" / "completions"
 # Shell -> the name under which it finds the script.
 SHELLS = {"bash": "liverl-tui", "zsh": "_liverl-tui", "fish": "liverl-tui.fish"}
+_SPECIAL = re.compile(r"([\\`*<>#|\[\]]|(?<!\w)_|_(?!\w))")
 HEAD = """# Commands
 
 This page is made from the program; `liverl-tui COMMAND --help` and `man liverl-tui-COMMAND` say the same.
@@ -122,6 +123,13 @@ def section(one: Command) -> str:
             "",
         ]
     return "\n".join(lines[:-1]) + "\n"
+
+
+def plain(text: str) -> str:
+    """Text on one line as Markdown that shows it as it is; code in it stays code. An underscore within a word needs no
+    backslash, so that names stay names for who searches them."""
+    parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
+    return "".join(part if at % 2 else _SPECIAL.sub(r"\\\1", part) for at, part in enumerate(parts))
 
 
 def cell(text: str) -> str:

@@ -8,8 +8,18 @@ from collections.abc import Iterator
 
 from kit.alert_texts import PACKAGE, UNKNOWN, Reader
 
-
-_ROOMS = ("daemon", "supervise", "serving", "verl", "external", "hosts", "notify", "sandboxes", "observe", "preflight")
+_ROOMS = (
+    "daemon",
+    "supervise",
+    "serving",
+    "verl",
+    "external",
+    "hosts",
+    "notify",
+    "sandboxes",
+    "observe",
+    "preflight",
+)
 
 
 def kinds() -> dict[str, list[str]]:

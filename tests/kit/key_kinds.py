@@ -19,14 +19,22 @@ class Kind(NamedTuple):
 
 KINDS = {
     "embedded": Kind("the default: replicas and trainer of our own", None),
-    "serving": Kind("`vllm serve` replicas and the proxy, no trainer (`--profile vllm-managed`)", "vllm-managed"),
-    "verl": Kind("verl trains, the trials run by the agent loop of liverl (`run.topology: verl`)", "liverl-gen1"),
+    "serving": Kind(
+        "`vllm serve` replicas and the proxy, no trainer (`--profile vllm-managed`)", "vllm-managed"
+    ),
+    "verl": Kind(
+        "verl trains, the trials run by the agent loop of liverl (`run.topology: verl`)", "liverl-gen1"
+    ),
     "in process": Kind(
         "as verl, with the sessions in verl's workers (`run.topology: in_process`)",
         "liverl-gen1",
         ("run.topology=in_process",),
     ),
-    "command": Kind("your own launch script (`trainer.kind: command`)", "liverl-gen1", ("trainer.kind=command", "trainer.command=[sh, start.sh]")),
+    "command": Kind(
+        "your own launch script (`trainer.kind: command`)",
+        "liverl-gen1",
+        ("trainer.kind=command", "trainer.command=[sh, start.sh]"),
+    ),
 }
 _TELLING = ("verl", "in process", "embedded", "serving", "command")  # whose reason says most comes first
 
@@ -34,7 +42,8 @@ _TELLING = ("verl", "in process", "embedded", "serving", "command")  # whose rea
 @functools.cache
 def _configs() -> dict[str, RunConfig]:
     return {
-        name: load_config(profile=kind.profile, sets=[*kind.sets], env={}).config for name, kind in KINDS.items()
+        name: load_config(profile=kind.profile, sets=[*kind.sets], env={}).config
+        for name, kind in KINDS.items()
     }
 
 
@@ -50,5 +59,7 @@ def used_in(key: str) -> str:
         return "all runs"
     if kinds:
         return ", ".join(kinds)
-    reasons = dict.fromkeys(why_inert(config, key) or "" for config in (_configs()[name] for name in _TELLING))
+    reasons = dict.fromkeys(
+        why_inert(config, key) or "" for config in (_configs()[name] for name in _TELLING)
+    )
     return f"none of these by default ({next(filter(None, reasons))})"

@@ -130,7 +130,15 @@ def help_texts() -> Iterator[Text]:
 
 def papers() -> list[str]:
     """The pages that are about the program or its development, by their path in the repository."""
-    patterns = ("*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "examples/*/*.md", "skills/*/*.md", "news/README.md")
+    patterns = (
+        "*.md",
+        "docs/*.md",
+        "docs/*/*.md",
+        "examples/*.md",
+        "examples/*/*.md",
+        "skills/*/*.md",
+        "news/README.md",
+    )
     found = [path for pattern in patterns for path in ROOT.glob(pattern)]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kit import alert_texts, event_kinds
 from kit.alert_texts import UNKNOWN, Texts
-from kit.command_pages import ROOT, cell
+from kit.command_pages import ROOT, cell, plain
 from kit.key_kinds import KINDS, used_in
 from liverl.config import load_config
 from liverl.config.changes import on_change
@@ -94,7 +94,7 @@ def configuration() -> str:
             section = key.partition(".")[0]
             parts.append(f"\n## {section}\n")
             if above := meanings.get((section,)):
-                parts.append(_prose(above) + "\n")
+                parts.append(plain(above) + "\n")
         path = tuple(key.split("."))
         meaning = meanings.get(path, "") or _of_section(meanings, path)
         facts = [f"- Default: {_value(value_of(defaults, key))}, {_kind(kind)}."]
@@ -102,18 +102,15 @@ def configuration() -> str:
         facts.append(f"- A change: {on_change(key).words}.")
         if key in variables:
             facts.append(f"- Also set by: {', '.join(f'`{name}`' for name in variables[key])}.")
-        parts.append("\n".join([f"\n### {key}\n", *([_prose(meaning) + "\n"] if meaning else []), *facts]) + "\n")
+        parts.append(
+            "\n".join([f"\n### {key}\n", *([plain(meaning) + "\n"] if meaning else []), *facts]) + "\n"
+        )
     return _joined(parts)
 
 
 def _of_section(meanings: dict[tuple[str, ...], str], path: tuple[str, ...]) -> str:
     """What is said of the inner section that a key is in, if nothing is said of the key."""
     return meanings.get(path[:-1], "") if len(path) > 2 else ""
-
-
-def _prose(text: str) -> str:
-    """A comment of the configuration as Markdown that shows it as it is; lines that begin in columns stay lines."""
-    return re.sub(r"([*_<>\[\]|])", r"\\\1", " ".join(text.split()))
 
 
 def _value(value: Any) -> str:
@@ -152,7 +149,9 @@ def alerts() -> str:
             for kind in rule.ids:
                 if f"\n### {kind}\n" not in "".join(parts):
                     parts.append(_alert(kind, [one for one in RULES if kind in one.ids]))
-    parts.append("\n## Only of watched runs\n\nRaised by `liverl-tui watch`, for runs that were started by other means.\n")
+    parts.append(
+        "\n## Only of watched runs\n\nRaised by `liverl-tui watch`, for runs that were started by other means.\n"
+    )
     for text in _texts():
         if text.module.is_relative_to(alert_texts.PACKAGE / "watch") and text.kind not in ("log", "..."):
             parts.append(_told(text.kind, [text], ""))
@@ -163,7 +162,11 @@ def _alert(kind: str, of: list[Rule]) -> str:
     found = []
     for rule in of:
         module = Path(inspect.getfile(rule.look))
-        here = [one for one in _texts() if one.module == module and fnmatchcase(kind, one.kind.replace(UNKNOWN, "*"))]
+        here = [
+            one
+            for one in _texts()
+            if one.module == module and fnmatchcase(kind, one.kind.replace(UNKNOWN, "*"))
+        ]
         if not here:  # the texts of `responses_*`, and of an id that a constant names
             here = [one for one in _texts() if one.module == module and UNKNOWN in one.kind]
         own = [one for one in here if one.function == rule.look.__name__]
@@ -183,12 +186,14 @@ def _told(kind: str, found: list[Texts], said: str) -> str:
     levels = dict.fromkeys(level for one in found for level in one.severity if level != UNKNOWN)
     titles = dict.fromkeys(title for one in found for title in one.title if title.strip(". ") != "")
     if titles:
-        lines.append("- Title: " + "; or: ".join(_prose(title) for title in list(titles)[:2]))
+        lines.append("- Title: " + "; or: ".join(plain(title) for title in list(titles)[:2]))
     if levels:
         lines.append(f"- Severity: {' or '.join(levels)}")
-    fixes = dict.fromkeys(fix for one in found for fix in one.fix if len(fix.replace(UNKNOWN, "").strip(". ")) > 8)
+    fixes = dict.fromkeys(
+        fix for one in found for fix in one.fix if len(fix.replace(UNKNOWN, "").strip(". ")) > 8
+    )
     if fixes:
-        lines.append("- What to do: " + "; or: ".join(_prose(fix) for fix in list(fixes)[:3]))
+        lines.append("- What to do: " + "; or: ".join(plain(fix) for fix in list(fixes)[:3]))
     else:
         lines.append("- What to do: it depends on what was found, and the alert says it")
     return "\n".join(lines) + "\n"
@@ -199,7 +204,11 @@ def _doc(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> str:
     module, whose numbers are shown in place of their names."""
     words = " ".join(text.split()).replace(" Pure.", "")
     words = re.sub(r" \((?:knowledge|recordings|docs)/[^)]*\)", "", words)
-    words = re.sub(r"``([A-Z_]+)``", lambda name: f"{names[name[1]]:g}" if _number(names.get(name[1])) else name[0], words)
+    words = re.sub(
+        r"``([A-Z_]+)``",
+        lambda name: f"{names[name[1]]:g}" if _number(names.get(name[1])) else name[0],
+        words,
+    )
     return re.sub(r"``([^`]*)``", r"`\1`", words)
 
 
@@ -213,7 +222,8 @@ def _number(value: object) -> bool:
 def events() -> str:
     """Every kind of event with a text of it."""
     lines = [
-        f"| `{kind}` | {'<br>'.join(_cell_text(text) for text in _shown(texts))} |" for kind, texts in event_kinds.kinds().items()
+        f"| `{kind}` | {'<br>'.join(plain(text) for text in _shown(texts))} |"
+        for kind, texts in event_kinds.kinds().items()
     ]
     return (
         f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per line with the "
@@ -227,10 +237,6 @@ def _shown(texts: list[str]) -> list[str]:
     """Up to three texts that say something, the longest words first."""
     said = [text for text in texts if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3]
     return said[:3] or ["as the run tells it"]
-
-
-def _cell_text(text: str) -> str:
-    return cell(re.sub(r"([*_<>\[\]`])", r"\\\1", " ".join(text.split())))
 
 
 def exit_codes() -> str:
@@ -284,7 +290,9 @@ def _type(shape: dict[str, Any], schema: dict[str, Any]) -> str:
 def _types(shape: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
     if "$ref" in shape:
         inner = _resolved(shape, schema)
-        yield from _types(inner, schema) if inner.get("type") != "object" else (shape["$ref"].rpartition("/")[2],)
+        yield from (
+            _types(inner, schema) if inner.get("type") != "object" else (shape["$ref"].rpartition("/")[2],)
+        )
     elif "anyOf" in shape:
         for one in shape["anyOf"]:
             yield from _types(one, schema)

@@ -10,7 +10,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 # What a browser loads by itself; links that a reader follows may lead to other hosts.
-LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("object", "data")}
+LOADED = {
+    ("script", "src"),
+    ("img", "src"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("object", "data"),
+}
 
 
 class _Page(HTMLParser):
@@ -59,5 +66,8 @@ def _read(path: Path) -> _Page:
 
 if __name__ == "__main__":
     found = list(problems(Path(sys.argv[1]).resolve()))
-    print("\n".join(found) or f"{sum(1 for _ in Path(sys.argv[1]).rglob('*.html'))} pages, and every link leads somewhere")
+    print(
+        "\n".join(found)
+        or f"{sum(1 for _ in Path(sys.argv[1]).rglob('*.html'))} pages, and every link leads somewhere"
+    )
     sys.exit(bool(found))

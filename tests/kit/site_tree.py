@@ -133,7 +133,8 @@ def command_tree() -> dict[str, str]:
     found = command_pages.commands()
     index = f"{command_pages.FOLDER}/index.md"
     rows = [
-        f"| [`{one.words}`]({relative(index, _place_of(one))}) | {command_pages.cell(one.short)} |" for one in found
+        f"| [`{one.words}`]({relative(index, _place_of(one))}) | {command_pages.cell(one.short)} |"
+        for one in found
     ]
     head, _ = moved(COMMANDS, command_pages.HEAD, index)
     made = {index: head + "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n"}
@@ -158,7 +159,9 @@ def _lines(text: str) -> str:
     for line in text.split("\n"):
         if _ITEM.match(line) and made and made[-1] and not _in_list(made):
             made.append("")
-        made.append(_CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line)
+        made.append(
+            _CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
+        )
     return "\n".join(made)
 
 

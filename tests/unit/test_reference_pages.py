@@ -14,6 +14,7 @@ from kit.alert_texts import UNKNOWN
 from kit.command_pages import ROOT, commands
 from kit.key_kinds import KINDS, used_in
 from kit.reference import FOLDER, generated
+
 from liverl.causes.catalogue import rows
 from liverl.config.schema import leaves
 from liverl.diagnose.catalogue.alert_ids import kinds
@@ -48,8 +49,12 @@ def heads(page: str) -> set[str]:
 def unnamed() -> list[str]:
     """Commands, keys, alerts, causes, events, schemas and exit codes that no page has a place for."""
     missing = [f"key {key}" for key in leaves() if key not in heads("reference/configuration.md")]
-    missing += [f"alert {kind}" for kind in kinds() if kind not in heads("reference/alerts.md") and kind != "log"]
-    missing += [f"schema {name}" for name in SCHEMAS if name != "config" and name not in heads("reference/json.md")]
+    missing += [
+        f"alert {kind}" for kind in kinds() if kind not in heads("reference/alerts.md") and kind != "log"
+    ]
+    missing += [
+        f"schema {name}" for name in SCHEMAS if name != "config" and name not in heads("reference/json.md")
+    ]
     for one in commands():
         page = f"reference/commands/{one.words.partition(' ')[0]}.md"
         if one.words not in heads(page):
@@ -57,7 +62,9 @@ def unnamed() -> list[str]:
     events = site()["reference/events.md"]
     missing += [f"event {kind}" for kind in event_kinds.kinds() if f"| `{kind}` |" not in events]
     codes = site()["reference/exit-codes.md"]
-    missing += [f"exit code {code}" for code in ExitCode if not code.internal and f"| {code.value} |" not in codes]
+    missing += [
+        f"exit code {code}" for code in ExitCode if not code.internal and f"| {code.value} |" not in codes
+    ]
     for row in rows():
         if row.role in cause_pages.ROLES and row.id not in heads(f"reference/causes/{row.printer}.md"):
             missing.append(f"cause {row.id}")
@@ -70,8 +77,12 @@ def test_everything_has_a_place_on_a_page() -> None:
 
 def test_what_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     without = dict(site())
-    without["reference/alerts.md"] = without["reference/alerts.md"].replace("### reward_flat", "### reward_flatt")
-    without["reference/commands/rules.md"] = without["reference/commands/rules.md"].replace("## rules test", "")
+    without["reference/alerts.md"] = without["reference/alerts.md"].replace(
+        "### reward_flat", "### reward_flatt"
+    )
+    without["reference/commands/rules.md"] = without["reference/commands/rules.md"].replace(
+        "## rules test", ""
+    )
     without["reference/causes/ray.md"] = without["reference/causes/ray.md"].replace("## actor-died\n", "")
     monkeypatch.setattr(f"{__name__}.site", lambda: without)
     assert unnamed() == ["alert reward_flat", "command rules test", "cause actor-died"]
@@ -92,7 +103,10 @@ def test_alerts_are_read_from_the_rules() -> None:
         ("run.seed", "embedded"),
         ("vllm.max_model_len", None),
         ("trainer.command", "command"),
-        ("observe.metrics_token_file", "none of these by default (no metrics are served: observe.metrics_port is 0)"),
+        (
+            "observe.metrics_token_file",
+            "none of these by default (no metrics are served: observe.metrics_port is 0)",
+        ),
     ],
 )
 def test_where_a_key_has_an_effect_is_said(key: str, runs: str | None) -> None:
@@ -102,5 +116,14 @@ def test_where_a_key_has_an_effect_is_said(key: str, runs: str | None) -> None:
 
 def test_events_are_read_from_the_calls() -> None:
     kinds_ = event_kinds.kinds()
-    assert {"step", "symptom", "state", "run_ready", "run_done", "notified", "clock", "checkpoint"} <= kinds_.keys()
+    assert {
+        "step",
+        "symptom",
+        "state",
+        "run_ready",
+        "run_done",
+        "notified",
+        "clock",
+        "checkpoint",
+    } <= kinds_.keys()
     assert "steps ... to ... finished while no backend was running" in kinds_["step"]

@@ -16,7 +16,7 @@ from kit.command_pages import ROOT
 from kit.mentions import papers
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
-MADE = re.compile(r"[\"']([\w-]+)[\"']")
+MADE = re.compile(r"studio\.save\(f?\"([\w-]+?)(?:-\{size[^\"]*)?\"")
 
 
 def test_links_are_written_anew_for_other_folders() -> None:
@@ -76,10 +76,14 @@ def test_it_is_built_without_a_warning_and_every_link_leads_somewhere(tmp_path: 
     """As ``.ci/docs`` does, and without a network: every name of a host is refused."""
     config = (ROOT / "mkdocs.yml").read_text("utf-8")
     (tmp_path / "mkdocs.yml").write_text(
-        config.replace("docs_dir: build/docs", "docs_dir: pages").replace("site_dir: build/site", "site_dir: site")
+        config.replace("docs_dir: build/docs", "docs_dir: pages").replace(
+            "site_dir: build/site", "site_dir: site"
+        )
     )
     site_tree.write(tmp_path / "pages")
-    offline = "import socket\ndef refuse(*a, **k): raise OSError('no network here')\nsocket.getaddrinfo = refuse\n"
+    offline = (
+        "import socket\ndef refuse(*a, **k): raise OSError('no network here')\nsocket.getaddrinfo = refuse\n"
+    )
     (tmp_path / "sitecustomize.py").write_text(offline)
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(tmp_path / "mkdocs.yml")],
