@@ -1,4 +1,5 @@
-"""The page that holds the terminal, and the files that it loads: those of textual-serve. Nothing comes from another host."""
+"""The page that holds the terminal, and the files that it loads, which are textual-serve's. Nothing comes from another
+host."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ FILES = {
 # The page runs the scripts of this server only, talks to this server only, and cannot be framed.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; "
-    "connect-src 'self' {websocket}; worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self' {websocket}; worker-src 'self' blob:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -37,7 +39,8 @@ body.-closed #closed {{ display: block; }}
 </head>
 <body>
 <div id="terminal" class="textual-terminal" data-session-websocket-url="{websocket}" data-font-size="{size}"></div>
-<div id="closed"><p>The interface was closed, or its server has ended. The run goes on.</p><p><a href="./">Open it again</a></p></div>
+<div id="closed"><p>The interface was closed, or its server has ended. The run goes on.</p>
+<p><a href="./">Open it again</a></p></div>
 </body>
 </html>
 """

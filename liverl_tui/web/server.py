@@ -1,7 +1,8 @@
-"""Serves the interface to browsers of this host, or over a forwarded port: behind a token, on the loopback address only.
+"""Serves the interface to browsers: behind a token, on the loopback address only, so from other hosts over ssh.
 
-Every path begins with the token, the websocket's as well, so that nothing is answered without it; a client that sends the
-header ``Authorization: Bearer TOKEN`` may leave it out. No cookie is set: browsers give cookies to all ports of a host.
+Every path begins with the token, the websocket's as well, so that nothing is answered without it; a client that sends
+the header ``Authorization: Bearer TOKEN`` may leave it out. No cookie is set: browsers give cookies to all
+ports of a host.
 """
 
 from __future__ import annotations

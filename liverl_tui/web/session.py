@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import os
 import pty
-import signal
 import struct
 import subprocess
 import sys
@@ -28,7 +27,7 @@ class Session:
     """A command on a pseudo terminal; ``await Session.start(...)``, then ``read`` until it returns nothing."""
 
     def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
-        self._master = master
+        self._master = master  # -1: closed
         self._process = process
         self._readable = asyncio.Event()
         self.sent = 0  # bytes that the command has drawn so far
@@ -87,14 +86,16 @@ class Session:
     async def close(self) -> None:
         """Take the terminal away, as a closed window does; the command detaches from its run, and is killed if it does
         not end in time."""
-        asyncio.get_running_loop().remove_reader(self._master)
+        master, self._master = self._master, -1  # its number may be another file's from now on
+        if master == -1:
+            return
+        asyncio.get_running_loop().remove_reader(master)
         self._readable.set()
-        os.close(self._master)
-        deadline = asyncio.get_running_loop().time() + END_S
-        while self._process.poll() is None and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.05)
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
+        os.close(master)
+        try:
+            await asyncio.to_thread(self._process.wait, END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
 

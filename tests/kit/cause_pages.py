@@ -35,8 +35,8 @@ def _index(by_program: dict[str, list[Signature]]) -> str:
     lines = [f"| [{name}]({name}.md) | {len(found)} |" for name, found in sorted(by_program.items())]
     return (
         "# Causes in logs\n\n"
-        f"`liverl-tui doctor` and the alerts of a run explain {total} kinds of lines. A page lists those that one program "
-        "prints, with what to do. `liverl-tui rules explain ID` shows one of them, and [rules of your "
+        f"`liverl-tui doctor` and the alerts of a run explain {total} kinds of lines. A page lists those that one "
+        "program prints, with what to do. `liverl-tui rules explain ID` shows one of them, and [rules of your "
         "own](../../diagnosis.md#rules-of-your-own) add to them.\n\n"
         "| program | kinds of lines |\n|---|---|\n" + "\n".join(lines) + "\n"
     )

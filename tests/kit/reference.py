@@ -1,5 +1,5 @@
-"""The pages of ``docs/reference/``, made from the code: ``python -m kit.reference`` (in ``tests/``) writes them, and so does
-``pytest tests/unit/test_reference_pages.py --update-documents``."""
+"""The pages of ``docs/reference/``, made from the code: ``python -m kit.reference`` (in ``tests/``) writes them, and so
+does ``pytest tests/unit/test_reference_pages.py --update-documents``."""
 
 from __future__ import annotations
 
@@ -82,9 +82,10 @@ def configuration() -> str:
         variables.setdefault(key, []).append(name)
     parts = [
         f"# Configuration keys\n\n{MADE}. Times are in seconds, lengths in tokens, sizes in bytes unless it is stated "
-        "otherwise, and shares are 0..1. [Configuration](../configuration.md) says how files, profiles, variables and `--set` go "
-        "together, and [what a change means](../configuration.md#change-an-existing-run).\n\n*Used in* names the kinds of "
-        "runs in which a key has an effect, with everything else at its default; `liverl-tui plan` says it of yours. The kinds:\n",
+        "otherwise, and shares are 0..1. [Configuration](../configuration.md) says how files, profiles, variables and "
+        "`--set` go together, and [what a change means](../configuration.md#change-an-existing-run).\n\n*Used in* names the kinds "
+        "of runs in which a key has an effect, with everything else at its default; `liverl-tui plan` says it of "
+        "yours. The kinds:\n",
         "| kind of run | what it is |\n|---|---|",
         "\n".join(f"| {name} | {kind.words} |" for name, kind in KINDS.items()) + "\n",
     ]
@@ -115,7 +116,9 @@ def _of_section(meanings: dict[tuple[str, ...], str], path: tuple[str, ...]) -> 
 
 def _value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return "see the page" if len(text) > 200 else f"`{text}`"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return text
+    return "as in config.yaml" if len(text) > 200 else f"`{text}`"
 
 
 def _kind(kind: Any) -> str:
@@ -134,10 +137,10 @@ def _texts() -> tuple[Texts, ...]:
 def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
-        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...` stands for what only a "
-        "run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the alerts of a run with their "
-        "evidence, `liverl-tui fix` what would correct one, and [`diagnosis.mute`](configuration.md#diagnosismute) takes the "
-        "ids. [What is found, and how](../diagnosis.md) has the limits with their reasons.\n"
+        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...` stands for "
+        "what only a run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the alerts of a run "
+        "with their evidence, `liverl-tui fix` what would correct one, and [`diagnosis.mute`](configuration.md#diagnosismute) "
+        "takes the ids. [What is found, and how](../diagnosis.md) has the limits with their reasons.\n"
     ]
     heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
     for module in heads:
@@ -226,9 +229,9 @@ def events() -> str:
         for kind, texts in event_kinds.kinds().items()
     ]
     return (
-        f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per line with the "
-        "fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be added; treat one that you "
-        "do not know as information. [Notifications](../notifications.md) are made from them.\n\n"
+        f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per line "
+        "with the fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be added; treat one "
+        "that you do not know as information. [Notifications](../notifications.md) are made from them.\n\n"
         "| `kind` | text |\n|---|---|\n" + "\n".join(lines) + "\n"
     )
 
@@ -246,14 +249,16 @@ def exit_codes() -> str:
         f"# Exit codes\n\n{MADE}; `liverl-tui --help` ends with the same table.\n\n| code | meaning |\n|---|---|\n"
         + "\n".join(lines)
         + "\n\n`up --no-ui` in a batch job: give the same command again after 5; do not after 0, 2 and 3. "
-        "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its own.\n"
+        "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its "
+        "own.\n"
     )
 
 
 def json_page() -> str:
     """The schemas, with the fields of the outermost object of each."""
     parts = [
-        f"# JSON\n\n{MADE}. What scripts read has a version, in the field `schema`; within one version fields are only added. "
+        f"# JSON\n\n{MADE}. What scripts read has a version, in the field `schema`; within one version fields are only "
+        "added. "
         "`liverl-tui schema NAME` prints the schema of each, and [`schemas/`](../../schemas) has copies. [Files, "
         "JSON](../scripts.md) explains them.\n"
     ]

@@ -1,5 +1,5 @@
-"""Links of a built site: ``python -m kit.site_links FOLDER`` prints those that lead nowhere, and what a page would load from
-another host, and exits with 1 if there are any."""
+"""Links of a built site: ``python -m kit.site_links FOLDER`` prints those that lead nowhere, and what a page would load
+from another host, and exits with 1 if there are any."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The pages of the documentation site, laid out for MkDocs: ``python -m kit.site_tree FOLDER`` (in ``tests/``).
 
-The pages are those of ``docs/`` and what they link to in the rest of the repository. Links are written anew, since pages
-of other folders stand below ``project/``, ``examples/`` and ``files/``; ``docs/commands.md`` becomes a page for each
-command, and the catalogue of causes a page for each program. Nothing else is changed: what a forge shows is what the site
-shows.
+The pages are those of ``docs/`` and what they link to in the rest of the repository. Links are written anew, since
+pages of other folders stand below ``project/``, ``examples/`` and ``files/``; ``docs/commands.md`` becomes a page for
+each command, and the catalogue of causes a page for each program. Nothing else is changed: what a forge shows is what the
+site shows.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def write(folder: Path) -> None:
 
 
 def moved(page: str, source: str, at: str = "") -> tuple[str, set[str]]:
-    """A page with its links as the site needs them, and the files of the repository that it links to. ``at``: its place,
-    if that is not its own."""
+    """A page with its links as the site needs them, and the files of the repository that it links to. ``at``: its
+    place, if that is not its own."""
     here = at or place(page)
     linked: set[str] = set()
 

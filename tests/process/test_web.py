@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,8 +22,8 @@ import pytest
 from click.testing import CliRunner
 from kit.ended_runs import a_run
 from kit.terminal import clean_environment
+from kit.waiting import wait_until
 
-from liverl.util.http_limits import Limits
 from liverl.util.token_guard import Token
 from liverl_tui.cli.main import cli
 from liverl_tui.web import page
@@ -120,10 +121,13 @@ async def test_nothing_is_answered_without_the_token(tmp_path: Path) -> None:
 
 
 async def test_the_page_loads_nothing_from_another_host(tmp_path: Path) -> None:
-    async with serving(told(ECHO), tmp_path) as (_, url), aiohttp.ClientSession() as http:
-        async with http.get(f"{url}/{TOKEN}/") as answer:
-            text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
-            assert answer.headers["Referrer-Policy"] == "no-referrer" and "Set-Cookie" not in answer.headers
+    async with (
+        serving(told(ECHO), tmp_path) as (_, url),
+        aiohttp.ClientSession() as http,
+        http.get(f"{url}/{TOKEN}/") as answer,
+    ):
+        text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
+        assert answer.headers["Referrer-Policy"] == "no-referrer" and "Set-Cookie" not in answer.headers
     host = url.removeprefix("http://")
     assert re.findall(r"\w+://[^\"' ]+", text) == [f"ws://{host}/{TOKEN}/ws"]
     assert "<title>a &lt;run&gt;</title>" in text
@@ -163,9 +167,7 @@ async def test_keys_and_sizes_reach_a_terminal_of_its_own(
             assert json.loads(message.data) == ["pong", "17"]
             pid = pid_of(seen)
             assert alive(pid)
-        async with asyncio.timeout(WAIT_S):
-            while alive(pid):
-                await asyncio.sleep(0.02)
+    await asyncio.to_thread(wait_until, lambda: not alive(pid), what=f"process {pid} ends")
 
 
 async def test_a_process_that_outlives_its_terminal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,19 +204,13 @@ async def test_the_end_of_the_interface_closes_the_page_and_frees_its_place(
                     await asyncio.sleep(0.02)  # the other one's place
 
 
-async def test_an_open_page_is_no_body_that_does_not_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rules for connections of all our servers hold here, and a websocket stays open longer than a body may take."""
-    limits = Limits(connections=8, unproven=4, per_peer=4, per_key=4, head_timeout=0.2, body_timeout=0.2)
-    monkeypatch.setattr("liverl.util.http_server.limits_for", lambda files, most: limits)
+async def test_an_open_page_is_no_body_that_does_not_come(tmp_path: Path) -> None:
+    """The rules for connections of all our servers hold, and a websocket stays open longer than a body may take."""
     async with serving(told(ECHO), tmp_path) as (server, url), aiohttp.ClientSession() as http:
-        assert server is not None
         async with http.ws_connect(f"{url}/{TOKEN}/ws") as browser:
             await until(browser, "size")
-            ended = asyncio.get_running_loop().time() + 5 * limits.body_timeout
-            while asyncio.get_running_loop().time() < ended:
-                await asyncio.sleep(0.05)
+            (guarded,) = server._server._known.values()  # type: ignore[union-attr]
+            guarded.give_up_late_body(time.monotonic() + 1000)  # as if so many seconds had passed
             await browser.send_json(["stdin", "still\r"])
             await until(browser, "told still")
 
