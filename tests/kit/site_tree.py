@@ -2,8 +2,8 @@
 
 The pages are those of ``docs/`` and what they link to in the rest of the repository. Links are written anew, since
 pages of other folders stand below ``project/``, ``examples/`` and ``files/``; ``docs/commands.md`` becomes a page for
-each command, and the catalogue of causes a page for each program. Nothing else is changed: what a forge shows is what the
-site shows.
+each command, and the catalogue of causes a page for each program. Nothing else is changed: what a forge shows is what
+the site shows.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from kit.mentions import papers
 
 LEFT_OUT = ("news/", "skills/")  # of the papers; these are no user's
 COMMANDS = "docs/commands.md"
+# How much a page counts in the search, by the beginning of its place: who asks comes for a guide first, and 1,500 causes
+# hold every word. 1 is usual.
+BOOST = {"guides/": 4.0, "concepts/": 2.0, "start": 2.0, "reference/causes/": 0.3, "project/changelog": 0.1}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.M | re.S)
 _CODE = re.compile(r"`[^`]+`")
@@ -53,7 +56,16 @@ def tree() -> dict[str, str | Path]:
             else:
                 found[place(other)] = ROOT / other
     made = {**command_tree(), **cause_pages.pages()}
-    return {**found, **{name: as_markdown(text) for name, text in made.items()}}
+    found |= {name: as_markdown(text) for name, text in made.items()}
+    return {name: boosted(name, content) for name, content in found.items()}
+
+
+def boosted(name: str, content: str | Path) -> str | Path:
+    """A page with how much it counts in the search; any other file as it is."""
+    boost = next((value for start, value in BOOST.items() if name.startswith(start)), None)
+    if boost is None or isinstance(content, Path):
+        return content
+    return f"---\nsearch:\n  boost: {boost:g}\n---\n{content}"
 
 
 def write(folder: Path) -> None:

@@ -152,6 +152,7 @@ async def test_keys_and_sizes_reach_a_terminal_of_its_own(
 ) -> None:
     monkeypatch.setenv("TMUX", "of this test")
     async with serving(told(ECHO), tmp_path) as (_, url), aiohttp.ClientSession() as http:
+        seen = ""  # the page is closed before the server is
         async with http.ws_connect(f"{url}/{TOKEN}/ws?width=91&height=31") as browser:
             seen = await until(browser, "size 91 x 31")
             assert "terminal True xterm-256color None" in seen
@@ -206,13 +207,16 @@ async def test_the_end_of_the_interface_closes_the_page_and_frees_its_place(
 
 async def test_an_open_page_is_no_body_that_does_not_come(tmp_path: Path) -> None:
     """The rules for connections of all our servers hold, and a websocket stays open longer than a body may take."""
-    async with serving(told(ECHO), tmp_path) as (server, url), aiohttp.ClientSession() as http:
-        async with http.ws_connect(f"{url}/{TOKEN}/ws") as browser:
-            await until(browser, "size")
-            (guarded,) = server._server._known.values()  # type: ignore[union-attr]
-            guarded.give_up_late_body(time.monotonic() + 1000)  # as if so many seconds had passed
-            await browser.send_json(["stdin", "still\r"])
-            await until(browser, "told still")
+    async with (
+        serving(told(ECHO), tmp_path) as (server, url),
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{url}/{TOKEN}/ws") as browser,
+    ):
+        await until(browser, "size")
+        (guarded,) = server._server._known.values()  # type: ignore[union-attr]
+        guarded.give_up_late_body(time.monotonic() + 1000)  # as if so many seconds had passed
+        await browser.send_json(["stdin", "still\r"])
+        await until(browser, "told still")
 
 
 def test_the_demo_in_a_browser_and_what_it_says_on_the_command_line() -> None:

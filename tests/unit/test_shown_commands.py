@@ -20,13 +20,15 @@ TESTS = ROOT / "tests"
 PAGES = [page for page in papers() if page.startswith("docs/")]
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_RUN = "not run: "
+INSTALLED = "unit/test_packaging.py::test_readme_and_contributing_install_with_hashes"
+COMPLETED = "unit/test_command_pages.py::test_bash_completes_by_the_installed_script"
 # A line of another program, from its beginning -> the test that runs it, or why none does.
 OTHERS = {
     r"uvx (liverl-tui demo|--from \./dist/)": ".ci/install-lines runs it with a wheel",
     r"(uv tool|pipx|pip) install \./dist/": ".ci/install-lines runs it with a wheel",
-    r"python3 -m venv \.venv && .*liverl-tui$": "unit/test_packaging.py::test_readme_and_contributing_install_with_hashes",
+    r"python3 -m venv \.venv && .*liverl-tui$": INSTALLED,
     r"docker (build|run) ": NOT_RUN + "the image is built by hand, see RELEASING.md",
-    r'eval "\$\(liverl-tui completion bash\)"': "unit/test_command_pages.py::test_bash_completes_by_the_installed_script",
+    r'eval "\$\(liverl-tui completion bash\)"': COMPLETED,
     r"export LIVERL_SUPERVISE__TRUSTED_ROOTS=": NOT_RUN
     + "a variable of the reader's shell; the key is tested",
     r"install -m 600 /dev/null ": NOT_RUN + "a file of the reader's home",
