@@ -81,10 +81,14 @@ def configuration() -> str:
     for name, key in (*VARIABLES, *SECRET_FILES):
         variables.setdefault(key, []).append(name)
     parts = [
-        f"# Configuration keys\n\n{MADE}. Times are in seconds, lengths in tokens, sizes in bytes unless it is stated "
-        "otherwise, and shares are 0..1. [Configuration](../configuration.md) says how files, profiles, variables and "
-        "`--set` go together, and [what a change means](../configuration.md#change-an-existing-run).\n\n*Used in* names the "
-        "kinds of runs in which a key has an effect, with everything else at its default; `liverl-tui plan` says it of "
+        f"# Configuration keys\n\n{MADE}. Times are in seconds, lengths in tokens, sizes in bytes unless it is "
+        "stated "
+        "otherwise, and shares are 0..1. [Configuration](../configuration.md) says how files, profiles, "
+        "variables and "
+        "`--set` go together, and [what a change means](../configuration.md#change-an-existing-run).\n\n*Used "
+        "in* names the "
+        "kinds of runs in which a key has an effect, with everything else at its default; `liverl-tui plan` says "
+        "it of "
         "yours. The kinds:\n",
         "| kind of run | what it is |\n|---|---|",
         "\n".join(f"| {name} | {kind.words} |" for name, kind in KINDS.items()) + "\n",
@@ -138,9 +142,11 @@ def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
         f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...` stands for "
-        "what only a run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the alerts of a "
+        "what only a run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the "
+        "alerts of a "
         "run with their evidence, `liverl-tui fix` what would correct one, and "
-        "[`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and how](../diagnosis.md) has the limits with their reasons.\n"
+        "[`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
+        "how](../diagnosis.md) has the limits with their reasons.\n"
     ]
     heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
     for module in heads:
@@ -230,7 +236,8 @@ def events() -> str:
     ]
     return (
         f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per "
-        "line with the fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be added; treat "
+        "line with the fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be "
+        "added; treat "
         "one that you do not know as information. [Notifications](../notifications.md) are made from them.\n\n"
         "| `kind` | text |\n|---|---|\n" + "\n".join(lines) + "\n"
     )
@@ -257,7 +264,8 @@ def exit_codes() -> str:
 def json_page() -> str:
     """The schemas, with the fields of the outermost object of each."""
     parts = [
-        f"# JSON\n\n{MADE}. What scripts read has a version, in the field `schema`; within one version fields are only "
+        f"# JSON\n\n{MADE}. What scripts read has a version, in the field `schema`; within one version fields are "
+        "only "
         "added. "
         "`liverl-tui schema NAME` prints the schema of each, and [`schemas/`](../../schemas) has copies. [Files, "
         "JSON](../scripts.md) explains them.\n"

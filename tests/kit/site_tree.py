@@ -20,8 +20,8 @@ from kit.mentions import papers
 
 LEFT_OUT = ("news/", "skills/")  # of the papers; these are no user's
 COMMANDS = "docs/commands.md"
-# How much a page counts in the search, by the beginning of its place: who asks comes for a guide first, and 1,500 causes
-# hold every word. 1 is usual.
+# How much a page counts in the search, by the beginning of its place (1 is usual): who asks comes for a guide, and
+# 1,500 causes hold every word.
 BOOST = {"guides/": 4.0, "concepts/": 2.0, "start": 2.0, "reference/causes/": 0.3, "project/changelog": 0.1}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.M | re.S)
