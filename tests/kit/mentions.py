@@ -457,10 +457,14 @@ def parse_command_line(line: str) -> None:
     assert program == PROGRAM
     top, left = _split(arguments)
     context = cli.make_context(PROGRAM, top)
-    if left:
-        name, command, rest = cli.resolve_command(context, left)
+    group: click.Group = cli
+    while left:  # a command of a group is one of its own: `trials ls`
+        name, command, rest = group.resolve_command(context, left)
         assert command is not None
-        command.make_context(name, rest, parent=context)
+        context = command.make_context(name, rest, parent=context)
+        if not isinstance(command, click.Group):
+            return
+        group, left = command, [*context._protected_args, *context.args]
 
 
 # -- keys of the keyboard
