@@ -80,6 +80,12 @@ def forge(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site in build/site, and check its links; nox -s docs -- serve shows it."""
+    session.run(".ci/docs", *session.posargs, external=True)
+
+
+@nox.session
 def dist(session: nox.Session) -> None:
     """Build what is published, twice, and check it."""
     session.run(".ci/dist", *session.posargs, external=True)

@@ -62,6 +62,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("config", "Print the default configuration with comments, or a resolved one."),
     "schema": ("schema", "Print the JSON Schema of the configuration file, or of what scripts read."),
     "mcp": ("mcp", "Answer questions of agents about runs (Model Context Protocol), read-only."),
+    "web": ("web", "Show a run in a browser of this host, or over a forwarded port; read-only."),
     "keys": ("keys", "Print the keys of the interface, and how to name them in a configuration."),
     "demo": ("demo", "Play a recorded run in the interface, without a GPU."),
     "completion": ("completion", "Print shell completion for bash, zsh or fish."),

@@ -34,3 +34,4 @@ TRAINING_STEPS = click.IntRange(1, 10**6)  # how long to train
 STEP = click.IntRange(0, 2**31)  # the number of a step
 EVENT = click.IntRange(0, 2**53)  # the number of an event
 ROW = click.IntRange(1, 2**31)  # the number of a row of tokens
+PORT_OR_ANY = click.IntRange(0, 65535)  # 0: any free one

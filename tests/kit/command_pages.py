@@ -17,10 +17,12 @@ from liverl_tui.cli.main import COMMANDS, PROGRAM, cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "commands.md"
+FOLDER = "reference/commands"  # of the documentation site, where each has a page
 MANUAL = ROOT / "share" / "man" / "man1"
 COMPLETIONS = ROOT / "share" / "completions"
 # Shell -> the name under which it finds the script.
 SHELLS = {"bash": "liverl-tui", "zsh": "_liverl-tui", "fish": "liverl-tui.fish"}
+_SPECIAL = re.compile(r"([\\`*<>#|\[\]]|(?<!\w)_|_(?!\w))")
 HEAD = """# Commands
 
 This page is made from the program; `liverl-tui COMMAND --help` and `man liverl-tui-COMMAND` say the same.
@@ -91,16 +93,17 @@ def _terms(command: click.Command, context: click.Context) -> tuple[tuple[str, s
 def markdown() -> str:
     """``docs/commands.md``."""
     found = commands()
-    rows_ = [f"| [`{one.words}`](#{one.anchor}) | {_cell(one.short)} |" for one in found]
+    rows_ = [f"| [`{one.words}`](#{one.anchor}) | {cell(one.short)} |" for one in found]
     return (
         HEAD
         + "\n".join(["| command | what it does |", "|---|---|", *rows_])
         + "\n"
-        + "".join(map(_section, found))
+        + "".join(map(section, found))
     )
 
 
-def _section(one: Command) -> str:
+def section(one: Command) -> str:
+    """What a page says of one command, below its heading."""
     lines = [
         "",
         f"## {one.words}",
@@ -116,13 +119,21 @@ def _section(one: Command) -> str:
         lines += [
             "| option | meaning |",
             "|---|---|",
-            *(f"| `{_cell(term)}` | {_cell(text)} |" for term, text in one.terms),
+            *(f"| `{cell(term)}` | {cell(text)} |" for term, text in one.terms),
             "",
         ]
     return "\n".join(lines[:-1]) + "\n"
 
 
-def _cell(text: str) -> str:
+def plain(text: str) -> str:
+    """Text on one line as Markdown that shows it as it is; code in it stays code. An underscore within a word needs no
+    backslash, so that names stay names for who searches them."""
+    parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
+    return "".join(part if at % 2 else _SPECIAL.sub(r"\\\1", part) for at, part in enumerate(parts))
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
     return text.replace("|", "\\|")
 
 

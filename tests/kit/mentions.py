@@ -130,7 +130,15 @@ def help_texts() -> Iterator[Text]:
 
 def papers() -> list[str]:
     """The pages that are about the program or its development, by their path in the repository."""
-    patterns = ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "skills/*/*.md", "news/README.md")
+    patterns = (
+        "*.md",
+        "docs/*.md",
+        "docs/*/*.md",
+        "examples/*.md",
+        "examples/*/*.md",
+        "skills/*/*.md",
+        "news/README.md",
+    )
     found = [path for pattern in patterns for path in ROOT.glob(pattern)]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
@@ -452,10 +460,14 @@ def parse_command_line(line: str) -> None:
     assert program == PROGRAM
     top, left = _split(arguments)
     context = cli.make_context(PROGRAM, top)
-    if left:
-        name, command, rest = cli.resolve_command(context, left)
+    group: click.Group = cli
+    while left:  # a command of a group is one of its own: `trials ls`
+        name, command, rest = group.resolve_command(context, left)
         assert command is not None
-        command.make_context(name, rest, parent=context)
+        context = command.make_context(name, rest, parent=context)
+        if not isinstance(command, click.Group):
+            return
+        group, left = command, [*context._protected_args, *context.args]
 
 
 # -- keys of the keyboard

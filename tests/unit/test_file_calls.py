@@ -20,6 +20,7 @@ import liverl_tui
 OWN_CALLS = {
     "liverl_tui/cli/main.py": "opens /dev/null in the place of streams that the caller has closed",
     "liverl_tui/cli/live_text.py": "writes into its own pipe in a handler of a signal",
+    "liverl_tui/web/session.py": "keys for the pseudo terminal of its own process",
     "util/checked_path.py": "the helper: which links are followed",
     "util/atomic_file.py": "the helper: files that are replaced",
     "util/append.py": "the helper: whole lines",

@@ -23,6 +23,7 @@ import pytest
 from kit.screens import snapshot
 
 import liverl
+import liverl_tui
 from liverl.embedded import modeldir
 from liverl.embedded.engine.args import build_parser
 from liverl.embedded.engine.cache import Scheduler
@@ -39,8 +40,9 @@ from liverl.util import http_limits, http_server
 from liverl.util.http_limits import HTTP, limits_for
 from liverl.util.token_guard import Token
 from liverl.verl_runtime.worker_sessions import HostSettings, WorkerSessions
+from liverl_tui.web.server import WebServer
 
-BACKEND = Path(liverl.__file__).parent
+PACKAGES = (Path(liverl.__file__).parent, Path(liverl_tui.__file__).parent)
 TESTS = Path(__file__).parents[1]
 KEY = "sk-liverl-right"
 
@@ -207,6 +209,16 @@ async def metrics(folder: Path) -> AsyncIterator[Target]:
     port = await server.listen(0, Token(KEY), folder / "token")
     try:
         yield Target(port, "/metrics", KEY, refusal=405)
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def browser(folder: Path) -> AsyncIterator[Target]:
+    server = WebServer(["/bin/true"], "x", folder)
+    port = await server.listen(0, Token(KEY))
+    try:
+        yield Target(port, "/any/", KEY, refusal=405)
     finally:
         await server.close()
 
@@ -385,6 +397,7 @@ SERVERS: dict[str, Start | dict[str, str]] = {
     "embedded replica": embedded,
     "CPU replica of verl": cpu,
     "metrics for Prometheus": metrics,
+    "interface in a browser": browser,
     "LiteLLM's runner": LITELLM,
     "control socket": dict.fromkeys(RULES, _NOT_HTTP),
 }
@@ -395,10 +408,12 @@ PLACES = {
     ("embedded/engine/http.py", "HttpServer"): ("embedded replica",),
     ("verl_runtime/cpuengine/http.py", "HttpServer"): ("CPU replica of verl",),
     ("exposition/server.py", "HttpServer"): ("metrics for Prometheus",),
+    ("web/server.py", "HttpServer"): ("interface in a browser",),
     ("proxy/runtime/server.py", "Config"): ("LiteLLM's runner",),
     ("control/front.py", "start_unix_server"): ("control socket",),
 }
 _GUARD = "util/http_server.py"  # what it makes is what the others use
+NO_PORT = {("cli/mcp.py", "make_server")}  # a function of ours: it answers on stdin and stdout
 MAKERS = {
     *(
         "TCPSite",
@@ -446,16 +461,18 @@ def made(source: str) -> set[str]:
 
 def places() -> set[tuple[str, str]]:
     found = set()
-    for path in BACKEND.rglob("*.py"):
-        name = path.relative_to(BACKEND).as_posix()
-        found |= {(name, maker) for maker in made(path.read_text()) if name != _GUARD}
+    for package in PACKAGES:
+        for path in package.rglob("*.py"):
+            name = path.relative_to(package).as_posix()
+            found |= {(name, maker) for maker in made(path.read_text()) if name != _GUARD}
     return found
 
 
-def test_every_server_of_the_backend_is_in_the_table() -> None:
-    assert places() == PLACES.keys(), (
+def test_every_server_of_ours_is_in_the_table() -> None:
+    assert places() - NO_PORT == PLACES.keys(), (
         "a new server needs the guard (util/http_server.py), and a row in SERVERS"
     )
+    assert places() >= NO_PORT
     assert {server for several in PLACES.values() for server in several} == SERVERS.keys()
 
 

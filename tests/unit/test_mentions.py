@@ -73,6 +73,8 @@ def test_wrong_command_lines_are_refused() -> None:
         "liverl-tui up --wait soon",
         "liverl-tui plan --sets a=1",
         "liverl-tui grow 1",
+        "liverl-tui trials lst",
+        "liverl-tui rules test --colour a",
     ):
         with pytest.raises(click.UsageError):
             mentions.parse_command_line(line)

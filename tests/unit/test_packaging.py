@@ -105,7 +105,7 @@ def test_another_version_is_found(text: str) -> None:
 def test_extras_install_what_the_environments_of_the_same_name_have() -> None:
     """So that ``venv_path: self`` finds it. LiteLLM and Textual cannot share an environment."""
     extras, wanted = PROJECT["optional-dependencies"], environments(default_text())
-    assert set(extras) == {"test", "dev", "notify", "mcp", "ray", "vllm", "verl", "stacks"}
+    assert set(extras) == {"test", "dev", "docs", "notify", "mcp", "web", "ray", "vllm", "verl", "stacks"}
     assert all(set(extras["stacks"]) <= set(entry["requirements"]) for entry in wanted.values())
     for name in ("vllm", "verl"):
         assert extras[name] == wanted[name]["requirements"]

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 TRUST = "process/test_trust.py::"
 GUARD = "unit/test_token_guard.py::"
+WEB = "process/test_web.py::"
 SENDER = "process/test_notify_sender.py::"
 HOSTILE = "process/test_hostile_files.py::"
 OUTLETS = "unit/test_secrets_leave_no_outlet.py::"
@@ -218,6 +219,14 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "unit/test_exposition.py::test_only_the_loopback_address_is_listened_on",
         "process/test_metrics_port.py::test_a_run_is_scraped",
     ),
+    "see a run in your browser:": (f"{WEB}test_nothing_is_answered_without_the_token",),
+    "`liverl-tui web` listens on 127.0.0.1": (
+        f"{WEB}test_nothing_is_answered_without_the_token",
+        f"{WEB}test_it_listens_on_the_loopback_address_only",
+        f"{WEB}test_the_demo_in_a_browser_and_what_it_says_on_the_command_line",
+    ),
+    "The page loads nothing from another host,": (f"{WEB}test_the_page_loads_nothing_from_another_host",),
+    "Browsers can change a run only": (f"{WEB}test_browsers_change_a_run_only_if_that_is_allowed",),
     "An agent that asks over MCP": (
         "process/test_mcp.py::test_a_run_of_another_user_is_refused",
         "process/test_mcp.py::test_nothing_is_changed_by_any_question",

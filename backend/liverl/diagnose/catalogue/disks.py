@@ -17,7 +17,7 @@ _GIB, _MIB = 1 << 30, 1 << 20
 
 
 def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
-    """A file system of the run is low (``observe.volumes.is_low``): little room is left, or it is full within
+    """A file system of the run is low: little room is left, or it is full within
     an hour at the rate at which its use grows."""
     for volume in window.beside.volumes:
         if not is_low(volume):

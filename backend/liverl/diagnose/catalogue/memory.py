@@ -1,6 +1,6 @@
 """The rule for memory that fills up. Pure.
 
-The reference documents give no limits; the hour is that of disks (``observe.volumes``)."""
+The reference documents give no limits; the hour is that of disks."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _start_again(now: Snapshot, replica: ReplicaStatus) -> tuple[str, str | None
 
 
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
-    """``observe.engine.idle`` found a replica idle during a rollout. Resolved once it runs a request, or while a
+    """A replica was found idle during a rollout. Resolved once it runs a request, or while a
     process of the run stands still, for which it may wait."""
     now = window.now
     explained = waits_for_stalled(now) or (now.carrier == "proxy" and out_of_descriptors(window))

@@ -1,0 +1,65 @@
+"""In which kinds of runs a key of the configuration has an effect, as ``consumers`` says for each kind."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from liverl.config import RunConfig, consumers, load_config
+from liverl.config.consumers import why_inert
+
+
+class Kind(NamedTuple):
+    """A kind of run. ``words``: for people; ``profile`` and ``sets``: its configuration."""
+
+    words: str
+    profile: str | None
+    sets: tuple[str, ...] = ()
+
+
+KINDS = {
+    "embedded": Kind("the default: replicas and trainer of our own", None),
+    "serving": Kind(
+        "`vllm serve` replicas and the proxy, no trainer (`--profile vllm-managed`)", "vllm-managed"
+    ),
+    "verl": Kind(
+        "verl trains, the trials run by the agent loop of liverl (`run.topology: verl`)", "liverl-gen1"
+    ),
+    "in process": Kind(
+        "as verl, with the sessions in verl's workers (`run.topology: in_process`)",
+        "liverl-gen1",
+        ("run.topology=in_process",),
+    ),
+    "command": Kind(
+        "your own launch script (`trainer.kind: command`)",
+        "liverl-gen1",
+        ("trainer.kind=command", "trainer.command=[sh, start.sh]"),
+    ),
+}
+_TELLING = ("verl", "in process", "embedded", "serving", "command")  # whose reason says most comes first
+
+
+@functools.cache
+def _configs() -> dict[str, RunConfig]:
+    return {
+        name: load_config(profile=kind.profile, sets=[*kind.sets], env={}).config
+        for name, kind in KINDS.items()
+    }
+
+
+@functools.cache
+def _used() -> dict[str, frozenset[str]]:
+    return {name: frozenset(consumers(config)) for name, config in _configs().items()}
+
+
+def used_in(key: str) -> str:
+    """``all runs``, the kinds in which the key has an effect, or why it has none unless another key is set."""
+    kinds = [name for name, used in _used().items() if key in used]
+    if len(kinds) == len(KINDS):
+        return "all runs"
+    if kinds:
+        return ", ".join(kinds)
+    reasons = dict.fromkeys(
+        why_inert(config, key) or "" for config in (_configs()[name] for name in _TELLING)
+    )
+    return f"none of these by default ({next(filter(None, reasons))})"

@@ -1,0 +1,330 @@
+"""The pages of ``docs/reference/``, made from the code: ``python -m kit.reference`` (in ``tests/``) writes them, and so
+does ``pytest tests/unit/test_reference_pages.py --update-documents``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kit import alert_texts, event_kinds
+from kit.alert_texts import UNKNOWN, Texts
+from kit.command_pages import ROOT, cell, plain
+from kit.key_kinds import KINDS, used_in
+from liverl.config import load_config
+from liverl.config.changes import on_change
+from liverl.config.coerce import expected, plain_type
+from liverl.config.env_vars import SECRET_FILES, VARIABLES
+from liverl.config.profiles import default_text
+from liverl.config.schema import is_open, leaves, value_of
+from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
+from liverl.diagnose.tracker import Rule
+from liverl.exit_codes import rows
+from liverl.schemas import SCHEMAS, schema_text
+from liverl.schemas.config_file import comments
+
+FOLDER = ROOT / "docs" / "reference"
+MADE = "This page is made from the code"
+
+
+def generated() -> dict[Path, str]:
+    """Every page, with its text."""
+    pages = {
+        "index": index(),
+        "configuration": configuration(),
+        "alerts": alerts(),
+        "events": events(),
+        "exit-codes": exit_codes(),
+        "json": json_page(),
+    }
+    return {FOLDER / f"{name}.md": text for name, text in pages.items()}
+
+
+def index() -> str:
+    """What there is to look up, and where."""
+    return f"""# Reference
+
+{MADE}, like those that it lists.
+
+| page | what it lists |
+|---|---|
+| [Commands](../commands.md) | every command and option |
+| [Configuration keys](configuration.md) | every key: default, unit, used when, what a change means |
+| [Alerts](alerts.md) | what a run can complain of, from when on, and what to do |
+| [Events](events.md) | the kinds of lines of `events.jsonl` |
+| [Exit codes](exit-codes.md) | what a command ends with |
+| [JSON](json.md) | the fields of what scripts read, and the schemas |
+| [What sessions support](../sessions-api.md) | the fields of the two chat APIs |
+| [Metrics for Prometheus](../prometheus.md) | their names and labels |
+
+`liverl-tui rules ls WORD` lists the lines of logs that are explained, and `liverl-tui rules explain ID` shows one.
+"""
+
+
+def _joined(parts: list[str]) -> str:
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip("\n") + "\n"
+
+
+# -- keys of the configuration
+
+
+def configuration() -> str:
+    """Every key, by its section."""
+    meanings, defaults = comments(default_text()), load_config(env={}).config
+    variables: dict[str, list[str]] = {}
+    for name, key in (*VARIABLES, *SECRET_FILES):
+        variables.setdefault(key, []).append(name)
+    parts = [
+        f"# Configuration keys\n\n{MADE}. Times are in seconds, lengths in tokens, sizes in bytes unless it is "
+        "stated "
+        "otherwise, and shares are 0..1. [Configuration](../configuration.md) says how files, profiles, "
+        "variables and "
+        "`--set` go together, and [what a change means](../configuration.md#change-an-existing-run).\n\n*Used "
+        "in* names the "
+        "kinds of runs in which a key has an effect, with everything else at its default; `liverl-tui plan` says "
+        "it of "
+        "yours. The kinds:\n",
+        "| kind of run | what it is |\n|---|---|",
+        "\n".join(f"| {name} | {kind.words} |" for name, kind in KINDS.items()) + "\n",
+    ]
+    section = ""
+    for key, kind in leaves().items():
+        if key.partition(".")[0] != section:
+            section = key.partition(".")[0]
+            parts.append(f"\n## {section}\n")
+            if above := meanings.get((section,)):
+                parts.append(plain(above) + "\n")
+        path = tuple(key.split("."))
+        meaning = meanings.get(path, "") or _of_section(meanings, path)
+        facts = [f"- Default: {_value(value_of(defaults, key))}, {_kind(kind)}."]
+        facts.append(f"- Used in: {used_in(key)}.")
+        facts.append(f"- A change: {on_change(key).words}.")
+        if key in variables:
+            facts.append(f"- Also set by: {', '.join(f'`{name}`' for name in variables[key])}.")
+        parts.append(
+            "\n".join([f"\n### {key}\n", *([plain(meaning) + "\n"] if meaning else []), *facts]) + "\n"
+        )
+    return _joined(parts)
+
+
+def _of_section(meanings: dict[tuple[str, ...], str], path: tuple[str, ...]) -> str:
+    """What is said of the inner section that a key is in, if nothing is said of the key."""
+    return meanings.get(path[:-1], "") if len(path) > 2 else ""
+
+
+def _value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return text
+    return "as in config.yaml" if len(text) > 200 else f"`{text}`"
+
+
+def _kind(kind: Any) -> str:
+    kind = plain_type(kind)
+    return "a mapping with keys of your own" if is_open(kind) else expected(kind)
+
+
+# -- alerts
+
+
+@functools.cache
+def _texts() -> tuple[Texts, ...]:
+    return tuple(alert_texts.found())
+
+
+def alerts() -> str:
+    """Every alert, by the module of its rule."""
+    parts = [
+        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...` stands for "
+        "what only a run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the "
+        "alerts of a "
+        "run with their evidence, `liverl-tui fix` what would correct one, and "
+        "[`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
+        "how](../diagnosis.md) has the limits with their reasons.\n"
+    ]
+    heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
+    for module in heads:
+        own = [rule for rule in RULES if rule.look.__module__ == module]
+        doc = inspect.getdoc(inspect.getmodule(own[0].look)) or ""
+        name = module.rpartition(".")[2].replace("_", " ").capitalize()
+        parts.append(f"\n## {name}\n\n{_doc(doc)}\n")
+        for rule in own:
+            for kind in rule.ids:
+                if f"\n### {kind}\n" not in "".join(parts):
+                    parts.append(_alert(kind, [one for one in RULES if kind in one.ids]))
+    parts.append(
+        "\n## Only of watched runs\n\nRaised by `liverl-tui watch`, for runs that were started by other means.\n"
+    )
+    for text in _texts():
+        if text.module.is_relative_to(alert_texts.PACKAGE / "watch") and text.kind not in ("log", "..."):
+            parts.append(_told(text.kind, [text], ""))
+    return _joined(parts)
+
+
+def _alert(kind: str, of: list[Rule]) -> str:
+    found = []
+    for rule in of:
+        module = Path(inspect.getfile(rule.look))
+        here = [
+            one
+            for one in _texts()
+            if one.module == module and fnmatchcase(kind, one.kind.replace(UNKNOWN, "*"))
+        ]
+        if not here:  # the texts of `responses_*`, and of an id that a constant names
+            here = [one for one in _texts() if one.module == module and UNKNOWN in one.kind]
+        own = [one for one in here if one.function == rule.look.__name__]
+        found += own or here
+    said = " ".join(_doc(inspect.getdoc(rule.look) or "", vars(inspect.getmodule(rule.look))) for rule in of)
+    if any(rule.hold for rule in of):
+        said += f" Raised after {max(rule.hold for rule in of):g} s of it."
+    if not any(rule in FILE_RULES for rule in of):
+        said += " Needs a backend: it is not found in the files of an ended run."
+    return _told(kind, found, said)
+
+
+def _told(kind: str, found: list[Texts], said: str) -> str:
+    lines = [f"\n### {kind}\n"]
+    if said:
+        lines.append(f"{said}\n")
+    levels = dict.fromkeys(level for one in found for level in one.severity if level != UNKNOWN)
+    titles = dict.fromkeys(title for one in found for title in one.title if title.strip(". ") != "")
+    if titles:
+        lines.append("- Title: " + "; or: ".join(plain(title) for title in list(titles)[:2]))
+    if levels:
+        lines.append(f"- Severity: {' or '.join(levels)}")
+    fixes = dict.fromkeys(
+        fix for one in found for fix in one.fix if len(fix.replace(UNKNOWN, "").strip(". ")) > 8
+    )
+    if fixes:
+        lines.append("- What to do: " + "; or: ".join(plain(fix) for fix in list(fixes)[:3]))
+    else:
+        lines.append("- What to do: it depends on what was found, and the alert says it")
+    return "\n".join(lines) + "\n"
+
+
+def _doc(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A docstring as Markdown; what stands in its brackets for the readers of the code is left out. ``names``: of its
+    module, whose numbers are shown in place of their names."""
+    words = " ".join(text.split()).replace(" Pure.", "")
+    words = re.sub(r" \((?:knowledge|recordings|docs)/[^)]*\)", "", words)
+    words = re.sub(
+        r"``([A-Z_]+)``",
+        lambda name: f"{names[name[1]]:g}" if _number(names.get(name[1])) else name[0],
+        words,
+    )
+    return re.sub(r"``([^`]*)``", r"`\1`", words)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+# -- events, exit codes, JSON
+
+
+def events() -> str:
+    """Every kind of event with a text of it."""
+    lines = [
+        f"| `{kind}` | {'<br>'.join(plain(text) for text in _shown(texts))} |"
+        for kind, texts in event_kinds.kinds().items()
+    ]
+    return (
+        f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per "
+        "line with the fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be "
+        "added; treat "
+        "one that you do not know as information. [Notifications](../notifications.md) are made from them.\n\n"
+        "| `kind` | text |\n|---|---|\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _shown(texts: list[str]) -> list[str]:
+    """Up to three texts that say something, the longest words first."""
+    said = [text for text in texts if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3]
+    return said[:3] or ["as the run tells it"]
+
+
+def exit_codes() -> str:
+    """The table of ``liverl.exit_codes``."""
+    lines = [f"| {code} | {meaning} |" for code, meaning in rows()]
+    return (
+        f"# Exit codes\n\n{MADE}; `liverl-tui --help` ends with the same table.\n\n| code | meaning |\n|---|---|\n"
+        + "\n".join(lines)
+        + "\n\n`up --no-ui` in a batch job: give the same command again after 5; do not after 0, 2 and 3. "
+        "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its "
+        "own.\n"
+    )
+
+
+def json_page() -> str:
+    """The schemas, with the fields of the outermost object of each."""
+    parts = [
+        f"# JSON\n\n{MADE}. What scripts read has a version, in the field `schema`; within one version fields are "
+        "only "
+        "added. "
+        "`liverl-tui schema NAME` prints the schema of each, and [`schemas/`](../../schemas) has copies. [Files, "
+        "JSON](../scripts.md) explains them.\n"
+    ]
+    for name, published in SCHEMAS.items():
+        if name != "config":
+            parts.append(f"\n## {name}\n\nDescribes {published.describes}.\n\n" + _fields(name))
+    return _joined(parts)
+
+
+def _fields(name: str) -> str:
+    schema = json.loads(schema_text(name))
+    body = _resolved(schema, schema)
+    said = _doc(body.get("description", ""))
+    required = body.get("required", ())
+    lines = [
+        f"| `{field}` | {cell(_type(shape, schema))} | {'yes' if field in required else ''} |"
+        for field, shape in body.get("properties", {}).items()
+    ]
+    head = "| field | type | always there |\n|---|---|---|\n"
+    return (f"{said}\n\n" if said else "") + (head + "\n".join(lines) + "\n" if lines else "")
+
+
+def _resolved(shape: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """What a reference stands for; of several forms the first one, which is the usual."""
+    while "$ref" in shape or "anyOf" in shape:
+        shape = shape["anyOf"][0] if "anyOf" in shape else schema["$defs"][shape["$ref"].rpartition("/")[2]]
+    return shape
+
+
+def _type(shape: dict[str, Any], schema: dict[str, Any]) -> str:
+    return " or ".join(dict.fromkeys(_types(shape, schema)))
+
+
+def _types(shape: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    if "$ref" in shape:
+        inner = _resolved(shape, schema)
+        yield from (
+            _types(inner, schema) if inner.get("type") != "object" else (shape["$ref"].rpartition("/")[2],)
+        )
+    elif "anyOf" in shape:
+        for one in shape["anyOf"]:
+            yield from _types(one, schema)
+    elif "enum" in shape:
+        yield from (f"`{one}`" for one in shape["enum"])
+    elif shape.get("type") == "array":
+        inner = _type(shape["items"], schema) if isinstance(shape.get("items"), dict) else "values"
+        yield f"list of {inner}"
+    else:
+        kinds = shape.get("type", "any value")
+        yield from kinds if isinstance(kinds, list) else (kinds,)
+
+
+def write() -> None:
+    """Write all pages."""
+    FOLDER.mkdir(exist_ok=True)
+    for path, text in generated().items():
+        path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,129 @@
+"""The pages of ``docs/reference/`` are what the code says, and every command, key and alert is named on a page.
+
+Where they differ and should: ``pytest tests/unit/test_reference_pages.py --update-documents``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from kit import alert_texts, cause_pages, event_kinds, site_tree
+from kit.alert_texts import UNKNOWN
+from kit.command_pages import ROOT, commands
+from kit.key_kinds import KINDS, used_in
+from kit.reference import FOLDER, generated
+
+from liverl.causes.catalogue import rows
+from liverl.config.schema import leaves
+from liverl.diagnose.catalogue.alert_ids import kinds
+from liverl.exit_codes import ExitCode
+from liverl.schemas import SCHEMAS
+
+PAGES = {str(path.relative_to(ROOT)): text for path, text in generated().items()}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_current(name: str, request: pytest.FixtureRequest) -> None:
+    path = ROOT / name
+    if request.config.getoption("--update-documents"):
+        path.write_text(PAGES[name], "utf-8")
+    assert path.is_file(), "made by --update-documents"
+    assert path.read_text("utf-8") == PAGES[name], "if this is meant: --update-documents"
+
+
+def test_there_is_no_other_page() -> None:
+    assert {str(path.relative_to(ROOT)) for path in FOLDER.rglob("*.md")} == set(PAGES)
+
+
+@cache
+def site() -> dict[str, str]:
+    return {name: text for name, text in site_tree.tree().items() if isinstance(text, str)}
+
+
+def heads(page: str) -> set[str]:
+    return set(re.findall(r"^#+ (.+)$", site()[page], re.MULTILINE))
+
+
+def unnamed() -> list[str]:
+    """Commands, keys, alerts, causes, events, schemas and exit codes that no page has a place for."""
+    missing = [f"key {key}" for key in leaves() if key not in heads("reference/configuration.md")]
+    missing += [
+        f"alert {kind}" for kind in kinds() if kind not in heads("reference/alerts.md") and kind != "log"
+    ]
+    missing += [
+        f"schema {name}" for name in SCHEMAS if name != "config" and name not in heads("reference/json.md")
+    ]
+    for one in commands():
+        page = f"reference/commands/{one.words.partition(' ')[0]}.md"
+        if one.words not in heads(page):
+            missing.append(f"command {one.words}")
+    events = site()["reference/events.md"]
+    missing += [f"event {kind}" for kind in event_kinds.kinds() if f"| `{kind}` |" not in events]
+    codes = site()["reference/exit-codes.md"]
+    missing += [
+        f"exit code {code}" for code in ExitCode if not code.internal and f"| {code.value} |" not in codes
+    ]
+    for row in rows():
+        if row.role in cause_pages.ROLES and row.id not in heads(f"reference/causes/{row.printer}.md"):
+            missing.append(f"cause {row.id}")
+    return missing
+
+
+def test_everything_has_a_place_on_a_page() -> None:
+    assert unnamed() == []
+
+
+def test_what_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = dict(site())
+    without["reference/alerts.md"] = without["reference/alerts.md"].replace(
+        "### reward_flat", "### reward_flatt"
+    )
+    without["reference/commands/rules.md"] = without["reference/commands/rules.md"].replace(
+        "## rules test", ""
+    )
+    without["reference/causes/ray.md"] = without["reference/causes/ray.md"].replace("## actor-died\n", "")
+    monkeypatch.setattr(f"{__name__}.site", lambda: without)
+    assert unnamed() == ["alert reward_flat", "command rules test", "cause actor-died"]
+
+
+def test_alerts_are_read_from_the_rules() -> None:
+    found = {one.kind: one for one in alert_texts.found()}
+    assert found["trials_do_not_begin"].title == ("no trial starts",)
+    assert found["rollout_mismatch"].severity == ("critical", "warning")
+    told = [one for one in found.values() if any(fix.replace(UNKNOWN, "").strip(". ") for fix in one.fix)]
+    assert len(told) > 75, "the texts of most rules can be read"
+
+
+@pytest.mark.parametrize(
+    ("key", "runs"),
+    [
+        ("run.topology", "all runs"),
+        ("run.seed", "embedded"),
+        ("vllm.max_model_len", None),
+        ("trainer.command", "command"),
+        (
+            "observe.metrics_token_file",
+            "none of these by default (no metrics are served: observe.metrics_port is 0)",
+        ),
+    ],
+)
+def test_where_a_key_has_an_effect_is_said(key: str, runs: str | None) -> None:
+    if key in leaves():
+        assert used_in(key) == runs if runs else used_in(key).split(", ")[0] in KINDS
+
+
+def test_events_are_read_from_the_calls() -> None:
+    kinds_ = event_kinds.kinds()
+    assert {
+        "step",
+        "symptom",
+        "state",
+        "run_ready",
+        "run_done",
+        "notified",
+        "clock",
+        "checkpoint",
+    } <= kinds_.keys()
+    assert "steps ... to ... finished while no backend was running" in kinds_["step"]
