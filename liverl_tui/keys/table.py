@@ -159,7 +159,7 @@ KEYS: tuple[Key, ...] = (
         "export",
         "e",
         "export",
-        "Save what is shown to a file: lists as CSV, charts as SVG, a timeline as JSON, all else as text",
+        "Save what is shown to a file: lists as CSV, charts as SVG and CSV, a timeline as JSON, all else as text",
         ("metrics", "compare", "timeline"),
     ),
     Key("app", "disk", "K", "disk", "Show what the run holds on disk, what may go, and its checkpoints"),
