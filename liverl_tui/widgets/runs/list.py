@@ -257,19 +257,19 @@ class RunsPane(RowsPane):
         run = self.chosen
         if run is None or height < 8:
             return super().compose_rows(width, height)
-        below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim")), self._hint(run, width)]
+        below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim")), *self._hints(run, width)]
         if run.cause:
             below.insert(0, Row((f" {fit(one_line(run.cause), width - 2)}", "bad")))
         return with_below(super().compose_rows(width, height - len(below)), below, height)
 
-    def _hint(self, run: RunListed, width: int) -> Row:
+    def _hints(self, run: RunListed, width: int) -> Iterable[Row]:
         """What else can be done with a run: which one it is compared with, and how it is started again."""
         other, compare = self.beside(run), find("runs", "compare").name
-        row = Row((" ", "dim"))
         if not self.arrangement.marks and other is not None and compare:
-            row.add(compare, "key").add(f" compares it with {one_line(other.run)}   ", "dim")
-        again = f"again with another value: liverl-tui up --like {one_line(run.run)} --set KEY=VALUE"
-        return row.add(fit(again, max(0, width - 1 - len(row.text))), "dim")
+            words = fit(f" compares it with {one_line(other.run)}", max(0, width - 1 - len(compare)))
+            yield Row((f" {compare}", "key"), (words, "dim"))
+        again = f" again with another value: liverl-tui up --like {one_line(run.run)} --set KEY=VALUE"
+        yield Row((fit(again, width), "dim"))
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there is none."""
