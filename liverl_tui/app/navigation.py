@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from liverl_tui.app.settings import LEAST_INTERVAL_S, PREFIX
@@ -325,7 +325,9 @@ class Navigation:
         name = _stamped(screen.scope if screen is not None else "screen", "svg")
         title = f"liverl-tui {self._host.source.run.name}"
         picture = masked(with_own_fonts(_FONTS.sub("", self._host.export_screenshot(title=title))))
-        self._host.run_worker(self._save_as(f"screenshots/{name}", picture, "screenshot"), group="screenshot")
+        self._host.run_worker(
+            self._save_as({f"screenshots/{name}": picture}, "screenshot"), group="screenshot"
+        )
 
     def action_export(self) -> None:
         """Save what the focused pane or the screen shows, in its usual form."""
@@ -333,7 +335,7 @@ class Navigation:
 
     def export(self, form: str | None) -> None:
         """Save what is shown to a file, without secrets; a toast names it. ``form``: csv, json, svg or txt; None: the
-        usual one."""
+        usual one, or all where ``exports_all`` is set."""
         from liverl.util import redact
 
         node = next((node for node in self._near() if hasattr(node, "exporters")), None)
@@ -343,26 +345,32 @@ class Navigation:
         if not forms:
             self.toast("there is nothing to export here yet", "warning")
             return
-        chosen = next(iter(forms)) if form is None else form
-        if chosen not in forms:
-            self.toast(f"what is shown here can be saved as {' or '.join(forms)}, not as {chosen}", "warning")
+        if form is not None and form not in forms:
+            self.toast(f"what is shown here can be saved as {' or '.join(forms)}, not as {form}", "warning")
             return
+        usual = list(forms) if getattr(node, "exports_all", False) else list(forms)[:1]
         screen, pane = self._host.run_screen, getattr(self._near()[0], "id", None)
         shown = pane if screen is not None and screen.scope == "dashboard" else None
         what = shown or (screen.scope if screen is not None else "screen")
-        name = f"saved/{_stamped(what, chosen)}"
-        self._host.run_worker(self._save_as(name, redact.value(forms[chosen]())), group="export")
+        files = {
+            f"saved/{_stamped(what, chosen)}": redact.value(forms[chosen]())
+            for chosen in (usual if form is None else [form])
+        }
+        self._host.run_worker(self._save_as(files), group="export")
 
-    async def _save_as(self, name: str, text: str, what: str = "file") -> None:
+    async def _save_as(self, files: Mapping[str, str], what: str = "file") -> None:
         from liverl_tui.data.own_files import write_own
 
         run_dir, in_run = self._host.source.run.path, self._in_run
-        try:
-            path = await asyncio.to_thread(write_own, run_dir, name, text, in_run=in_run)
-        except OSError as error:
-            self.toast(f"cannot save the {what}: {error.strerror}", "error")
-        else:
-            self.toast(f"saved {path}")
+        saved: list[str] = []
+        for name, text in files.items():
+            try:
+                path = await asyncio.to_thread(write_own, run_dir, name, text, in_run=in_run)
+            except OSError as error:
+                self.toast(f"cannot save the {what}: {error.strerror}", "error")
+                return
+            saved.append(path.name if saved else str(path))
+        self.toast(f"saved {' and '.join(saved)}")
 
     # -- theme and mouse
 

@@ -16,6 +16,7 @@ from liverl_tui.text.facts import (
     doing,
     ended,
     machine_words,
+    no_gpus_words,
     pace_words,
     proxy_words,
     replica_words,
@@ -222,11 +223,8 @@ def _machine(s: Snapshot) -> list[Line]:
         labels = [of_gpu(g, snapshot_index, s.at) for g in s.gpus]
         rows = [_gpu(g, label) for g, label in zip(s.gpus, labels, strict=True)]
         lines += _with_styles(_columns(head, rows, "><<>><>>"), labels)
-    if words := machine_words(s):
-        none = f"; {one_line(s.gpu_note)}" if s.gpu_note and not s.gpus else ""
-        lines.append((f"machine   {words}{none}", None))
-    elif s.gpu_note and not s.gpus:
-        lines.append((f"machine   no GPUs: {one_line(s.gpu_note)}", None))
+    if (words := machine_words(s)) or (words := no_gpus_words(s)):
+        lines.append((f"machine   {words}", None))
     if words := disk_words(s):
         lines.append((f"disk      {words}", None))
     return lines

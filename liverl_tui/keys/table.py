@@ -159,7 +159,7 @@ KEYS: tuple[Key, ...] = (
         "export",
         "e",
         "export",
-        "Save what is shown to a file: lists as CSV, charts as SVG, a timeline as JSON, all else as text",
+        "Save what is shown to a file: lists as CSV, charts as SVG and CSV, a timeline as JSON, all else as text",
         ("metrics", "compare", "timeline"),
     ),
     Key("app", "disk", "K", "disk", "Show what the run holds on disk, what may go, and its checkpoints"),
@@ -561,7 +561,14 @@ KEYS: tuple[Key, ...] = (
     Key("disk", "recount", "u", "count again", "Look at the files of the run again", bar=True),
     # -- runs
     Key("runs", "open", "enter", "open", "Open the run under the cursor in place of this one", bar=True),
-    Key("runs", "compare", "c", "compare", "Compare two to six marked runs", bar=True),
+    Key(
+        "runs",
+        "compare",
+        "c",
+        "compare",
+        "Compare two to six marked runs; without marks this run with the shown one, or the one before it",
+        bar=True,
+    ),
     # -- runs side by side
     Key("compare", "select(-1, 0)", "left,h", "left", "Go to the chart to the left"),
     Key("compare", "select(1, 0)", "right,l", "right", "Go to the chart to the right"),

@@ -70,13 +70,18 @@ class CompareScreen(RunScreen):
         self._comparison = comparison
         self.query_one(CurvesPane).take(comparison, series, [seconds_of(one) for one in series])
         self.query_one(DifferencesPane).take(comparison)
+        if not comparison.curves:  # there is nothing to draw: the words have the screen
+            self.set_focus(self.query_one(DifferencesPane))
+        self._place(self.size.height)
+        self.refresh_keys()
 
     def on_resize(self, event: events.Resize) -> None:
         """Show both panes, or in a low terminal the focused one."""
         self._place(event.size.height)
 
     def _place(self, height: int) -> None:
-        both = height >= BOTH_FROM and not self.query_one(CurvesPane).alone
+        drawn = self._comparison is None or bool(self._comparison.curves)
+        both = height >= BOTH_FROM and not self.query_one(CurvesPane).alone and drawn
         words = isinstance(self.focused, DifferencesPane)
         self.query_one(DifferencesPane).display = both or words
         self.query_one(CurvesPane).display = both or not words
@@ -96,6 +101,8 @@ class CompareScreen(RunScreen):
     def action_next_pane(self) -> None:
         """Go to the other pane."""
         curves, words = self.query_one(CurvesPane), self.query_one(DifferencesPane)
+        if self._comparison is not None and not self._comparison.curves:
+            return
         target = curves if self.focused is words else words
         target.display = True
         self.set_focus(target)

@@ -14,6 +14,7 @@ from liverl_tui.data.host import Host
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.keys.bindings import reachable
 from liverl_tui.keys.of_run import worded
+from liverl_tui.keys.questions import QUESTIONS
 from liverl_tui.screens.finder import QUERY_MOST
 from liverl_tui.text import themes
 from liverl_tui.text.words import state_word
@@ -34,6 +35,7 @@ class Entry:
     key: str = ""
     line: str | None = None
     of_key: bool = False  # an action of the table of keys, which need not have a key
+    asked: bool = False  # a question: found by its words, below what is found by its name
 
     @property
     def completed(self) -> str:
@@ -43,10 +45,10 @@ class Entry:
 
 def entries(app: Host) -> list[Entry]:
     """Return the commands that can be given now: those of keys, the nearest scope first, then the typed ones, then
-    those of services, actors, GPUs and themes. Of entries with one name, the first is kept. In a read-only interface
-    none changes the run."""
+    those of services, actors, GPUs and themes, then the questions of the help. Of entries with one name, the first is
+    kept. In a read-only interface none changes the run."""
     by_name: dict[str, Entry] = {}
-    for source in (_of_keys, _of_typed, _of_services, _of_actors, _of_gpus, _of_themes):
+    for source in (_of_keys, _of_typed, _of_services, _of_actors, _of_gpus, _of_themes, _of_questions):
         for entry in source(app):
             by_name.setdefault(entry.name, entry)
     return list(by_name.values())
@@ -174,10 +176,22 @@ def _of_themes(app: Host) -> Iterator[Entry]:
         yield Entry(f"theme {short}", "Use this theme", functools.partial(app.navigation.use_theme, name))
 
 
+def _of_questions(app: Host) -> Iterator[Entry]:
+    screen = app.run_screen
+    if screen is None:
+        return
+    now = {(key.scope, key.action): key for key in reachable(scope for scope, _ in screen.scoped_nodes())}
+    for question in QUESTIONS:
+        if (key := now.get(question.opens)) is not None:
+            run = functools.partial(app.call_later, screen.run_key, key)
+            yield Entry(question.asked, question.answer, run, key.name, asked=True)
+
+
 def rank(query: str, candidates: Sequence[Entry]) -> list[Entry]:
     """Return the entries that match ``query``, the best match first; all, in their order, for an empty query.
 
-    Names are matched fuzzily; explanations must contain every word. Only the first ``QUERY_MOST`` characters count.
+    Names are matched fuzzily; explanations, and questions with their answers, must contain every word. Only the first
+    ``QUERY_MOST`` characters count.
     """
     needle = " ".join(query.split())[:QUERY_MOST].lower()
     if not needle:
@@ -185,8 +199,9 @@ def rank(query: str, candidates: Sequence[Entry]) -> list[Entry]:
     search = FuzzySearch()
     scored = []
     for entry in candidates:
-        score, _ = search.match(needle, entry.name)
-        if not score and all(word in entry.about.lower() for word in needle.split()):
+        score, _ = (0.0, ()) if entry.asked else search.match(needle, entry.name)
+        about = f"{entry.name} {entry.about}" if entry.asked else entry.about
+        if not score and all(word in about.lower() for word in needle.split()):
             score = _ABOUT_SCORE
         if score:
             scored.append((score, entry))

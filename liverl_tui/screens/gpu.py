@@ -15,6 +15,7 @@ from liverl.observe.history import Sample, read_history
 from liverl_tui.data.view import why_no_backend
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.list_detail import ListDetailScreen
+from liverl_tui.text.facts import why_no_gpus
 from liverl_tui.text.status_label import SnapshotIndex, owner_of
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.clock import Clock
@@ -148,7 +149,7 @@ class GpuScreen(ListDetailScreen, inherit_bindings=False):
         snapshot = view.snapshot
         if not self._composed or snapshot is None:
             return
-        about, nothing = None, one_line(snapshot.gpu_note or "none seen yet")
+        about, nothing = None, why_no_gpus(snapshot)
         if gpu is not None:
             about = AboutGpu(
                 gpu=gpu,

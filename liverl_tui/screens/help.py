@@ -13,6 +13,7 @@ from textual.widgets import Input
 from liverl.model import Snapshot
 from liverl_tui.keys.bindings import SCOPE_TITLES, Scope, bindings, find, key_name, keys_of, moves
 from liverl_tui.keys.of_run import worded
+from liverl_tui.keys.questions import QUESTIONS
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words
@@ -23,6 +24,7 @@ from liverl_tui.widgets.base.wrapping import wrapped
 
 _KEYS = 14  # columns of the keys
 _LABEL = 18  # columns of the label
+QUESTIONS_TITLE = "Where to look"
 
 _BACK = ("Esc", "clear the search or filter; else go back one screen, or restore the pane")
 STATES: dict[str, str] = {
@@ -66,8 +68,35 @@ def _facts() -> Iterable[str]:
     )
 
 
+def question_rows() -> Iterator[Row]:
+    """Yield where the interface answers what a user wants to know."""
+    yield Row((QUESTIONS_TITLE, "title"))
+    width = max(len(question.asked) for question in QUESTIONS)
+    for question in QUESTIONS:
+        yield Row().add(f"  {question.asked}", "text", width=width + 2).add("  ").add(question.answer, "dim")
+
+
 def help_rows(nearest: Sequence[Scope], snapshot: Snapshot | None = None) -> Iterator[Row]:
-    """Yield the whole text; keys of the scopes ``nearest`` come first, in their order. ``snapshot``: of the run."""
+    """Yield the whole text; keys of the scopes ``nearest`` come first, in their order. On the dashboard, where a
+    newcomer is, the questions stand above them. ``snapshot``: of the run."""
+    first = "dashboard" in nearest or not nearest
+    if first:
+        yield from question_rows()
+    yield from _key_rows(nearest, snapshot)
+    if not first:
+        yield from question_rows()
+    yield Row(("States of services", "title"))
+    for state, glyph in words.GLYPH.items():
+        row = Row().add(f"  {glyph} {words.state_word(state)}", words.STYLE[state], width=_KEYS + _LABEL + 1)
+        yield row.add(" ").add(STATES[state], "dim")
+    yield Row(("The link to the backend", "title"))
+    yield from _pairs(_links(), "text")
+    yield Row(("Good to know", "title"))
+    for fact in _facts():
+        yield Row((f"  {fact}", "text"))
+
+
+def _key_rows(nearest: Sequence[Scope], snapshot: Snapshot | None) -> Iterator[Row]:
     for scope in dict.fromkeys((*nearest, *SCOPE_TITLES)):
         keys = keys_of(scope)
         if keys:
@@ -78,15 +107,6 @@ def help_rows(nearest: Sequence[Scope], snapshot: Snapshot | None = None) -> Ite
             yield row.add(" ").add(key.help, "dim")
         if scope == "moving":
             yield Row().add(f"  {_BACK[0]}", "key", width=_KEYS + _LABEL + 1).add(" ").add(_BACK[1], "dim")
-    yield Row(("States of services", "title"))
-    for state, glyph in words.GLYPH.items():
-        row = Row().add(f"  {glyph} {words.state_word(state)}", words.STYLE[state], width=_KEYS + _LABEL + 1)
-        yield row.add(" ").add(STATES[state], "dim")
-    yield Row(("The link to the backend", "title"))
-    yield from _pairs(_links(), "text")
-    yield Row(("Good to know", "title"))
-    for fact in _facts():
-        yield Row((f"  {fact}", "text"))
 
 
 def _pairs(pairs: Iterable[tuple[str, str]], style: str) -> Iterator[Row]:

@@ -152,6 +152,8 @@ class MetricsScreen(RunScreen):
             parts.append("the run has ended" if link == "ended" else "the backend has died; showing files")
         return " · ".join(parts), "warn" if link == "lost" or series.bad_lines else "dim"
 
+    exports_all = True  # who wants the picture wants the numbers
+
     def exporters(self) -> dict[str, Callable[[], str]]:
         """See ``RowsPane.exporters``: the charts that are shown, or all steps of their metrics."""
         from liverl.offline.charts_svg import charts

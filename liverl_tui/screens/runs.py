@@ -92,5 +92,5 @@ class RunsScreen(RunScreen):
             return
         mark = find("list", "mark").mention
         self.liverl.notifications.toast(
-            f"mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(runs)}", "warning"
+            f"mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(self.pane.marked)}", "warning"
         )

@@ -34,7 +34,9 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
 
 
 def lines_beside_curves(comparison: Comparison, width: int) -> Iterator[str]:
-    """The same, for a pane below the curves: what differs comes first."""
+    """The same, for a pane below the curves: which letter is which run, then what differs."""
+    yield from _letters(comparison, width)
+    yield ""
     yield from _configuration(comparison, width)
     yield from _alerts(comparison.runs)
     yield ""
@@ -50,6 +52,19 @@ def _names(comparison: Comparison) -> Iterator[str]:
     for letter, one in zip(LETTERS, comparison.runs, strict=False):
         mark = "  (a smoke run: small batches)" if one.smoke else ""
         yield f"{letter}  {one.run}  {one.run_dir}{mark}"
+
+
+def _letters(comparison: Comparison, width: int) -> Iterator[str]:
+    """Letters and names of the runs, in as few lines as hold them."""
+    names = [f"{letter} {one.run}" for letter, one in zip(LETTERS, comparison.runs, strict=False)]
+    line = names[0]
+    for name in names[1:]:
+        if len(line) + len(name) + 3 > width:
+            yield line
+            line = name
+        else:
+            line = f"{line}   {name}"
+    yield line
 
 
 def _ends(comparison: Comparison, width: int) -> Iterator[str]:

@@ -105,10 +105,12 @@ def ready_words(s: Snapshot) -> str:
 
 
 def listed_words(s: Snapshot) -> str:
-    """``2 in the proxy``: to how many replicas new trials are sent. Empty where nothing keeps such a list, and after
-    the run has ended."""
+    """``2 in the proxy``, of sessions ``2 listed``: to how many replicas new trials are sent. Empty where nothing keeps
+    such a list, and after the run has ended."""
     if not s.has_list or ended(s):
         return ""
+    if s.carrier == "sessions":
+        return f"{s.replicas.listed} listed"
     return f"{s.replicas.listed} in {s.carrier_words.name}"
 
 
@@ -261,14 +263,25 @@ def _sum(gpus: tuple[GpuStatus, ...], field: str) -> str:
     return size(sum(v for v in values if v is not None)) if any(v is not None for v in values) else "-"
 
 
+def why_no_gpus(s: Snapshot) -> str:
+    """Why a run shows no GPU, as its note says it: ``no NVIDIA driver``."""
+    return one_line(s.gpu_note or "none seen yet").removeprefix("n/a (").removesuffix(")")
+
+
+def no_gpus_words(s: Snapshot) -> str | None:
+    """``no GPUs (no NVIDIA driver)``; None where there are some, or nothing is known of them."""
+    return f"no GPUs ({why_no_gpus(s)})" if s.gpu_note and not s.gpus else None
+
+
 def machine_words(s: Snapshot) -> str | None:
-    """``CPU 12% of 64 cores, memory 71G of 512G``; None if neither the cores nor the memory are known."""
+    """``CPU 12% of 64 cores, memory 71G of 512G``, behind ``no GPUs (why)`` where there are none; None if neither the
+    cores nor the memory are known."""
     host = s.host
     if host.cpu_count is None and host.memory_total is None:
         return None
     cpu = "-" if host.cpu_percent is None else f"{host.cpu_percent:.0f}%"
     cores = "" if host.cpu_count is None else f" of {host.cpu_count} cores"
-    none = "no GPUs, " if s.gpu_note and not s.gpus else ""
+    none = f"{words}, " if (words := no_gpus_words(s)) else ""
     return f"{none}CPU {cpu}{cores}, memory {size(host.memory_used)} of {size(host.memory_total)}"
 
 

@@ -78,7 +78,7 @@ def test_gpus_or_the_reason_why_not() -> None:
     sampler = GpuSampler()
     gpus, note = sampler.sample()
     if not has_nvml():
-        assert (gpus, note) == ((), "n/a (NVML Shared Library Not Found)")
+        assert (gpus, note) == ((), "n/a (no NVIDIA driver)")
         return
     assert gpus or note
     for gpu in gpus:
@@ -90,7 +90,7 @@ def test_gpus_or_the_reason_why_not() -> None:
 
 def test_details_of_each_gpu_or_the_reason_why_not() -> None:
     if not has_nvml():
-        with pytest.raises(Unreadable, match="NVML Shared Library Not Found"):
+        with pytest.raises(Unreadable, match="no NVIDIA driver"):
             DetailReader("GPU-0").read({})
         return
     sampler = GpuSampler()

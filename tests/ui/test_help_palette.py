@@ -14,10 +14,20 @@ from textual.widgets import Input
 
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, keys_of
+from liverl_tui.keys.questions import QUESTIONS
 from liverl_tui.screens.dialogs import Confirm
 from liverl_tui.screens.entries import Entry, entries, rank
-from liverl_tui.screens.help import HelpPane, HelpScreen, help_rows, matching, wrapped
+from liverl_tui.screens.help import (
+    QUESTIONS_TITLE,
+    HelpPane,
+    HelpScreen,
+    help_rows,
+    matching,
+    question_rows,
+    wrapped,
+)
 from liverl_tui.screens.palette import Entries, Palette
+from liverl_tui.screens.runs import RunsScreen
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.log.pane import LogsPane
@@ -40,6 +50,7 @@ def test_help_has_every_key_and_every_sign() -> None:
         assert any(glyph in line and state.replace("_", " ") in line for line in lines)
     titles = [line for line in lines if line in SCOPE_TITLES.values()]
     assert titles[:3] == ["Replicas pane", "Dashboard", "Everywhere"]
+    assert lines[0] == QUESTIONS_TITLE and lines.count(QUESTIONS_TITLE) == 1
     assert sorted(titles) == sorted({SCOPE_TITLES[k.scope] for k in KEYS}), "each scope once"
     assert any("attach" in line for line in lines) and any("Ctrl-C" in line for line in lines)
 
@@ -51,12 +62,66 @@ async def test_help_begins_with_where_one_is_and_goes_away_again(key: str) -> No
         await settle(pilot)
         await press(pilot, "2", key)
         assert isinstance(app.screen, HelpScreen)
-        assert app.screen.query_one(HelpPane).text.splitlines()[1] == "Replicas pane"
+        lines = app.screen.query_one(HelpPane).text.splitlines()
+        assert [line for line in lines if line and line[0] != " "][:2] == [QUESTIONS_TITLE, "Replicas pane"]
         await press(pilot, key)
         assert len(app.screen_stack) == 1 and not app._exit
         for way in ("escape", "q"):
             await press(pilot, key, way)
             assert len(app.screen_stack) == 1 and not app._exit, way
+
+
+async def test_help_of_another_screen_begins_with_its_keys() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "K", "question_mark")
+        lines = app.screen.query_one(HelpPane).copy_all().splitlines()
+        titles = [line for line in lines if line and line[0] != " "]
+        assert "Disk" in titles[:2] and titles.index(QUESTIONS_TITLE) > titles.index("Everywhere")
+
+
+def test_each_question_is_one_line_of_a_small_terminal_and_its_keys_exist() -> None:
+    for row in question_rows():
+        assert len(row.text.rstrip()) <= 80 and "{" not in row.text, row.text
+    assert len({question.asked for question in QUESTIONS}) == len(QUESTIONS)
+    for question in QUESTIONS:
+        assert question.key.name in question.answer or "liverl-tui" in question.answer, question
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("report", "A report for a colleague?"),
+        ("csv", "As a file?"),
+        ("why reward", "Why reward 0?"),
+        ("previous run", "Beside the previous run?"),
+        ("checkpoints", "Disk and checkpoints?"),
+        ("learning", "Is it learning?"),
+        ("slow", "Which replica is slow?"),
+        ("who", "Who holds a GPU?"),
+        ("fail", "Why did it fail?"),
+    ],
+)
+async def test_the_palette_finds_an_answer_by_the_words_of_the_question(typed: str, found: str) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "colon")
+        await type_in(pilot, typed)
+        assert found in app.screen.query_one(Entries).text
+
+
+async def test_a_question_leads_to_its_screen_and_never_stands_above_a_command() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        found = rank("disk", entries(app))
+        assert found[0].name == "disk" and not found[0].asked and any(entry.asked for entry in found[1:])
+        await press(pilot, "colon")
+        await type_in(pilot, "previous run")
+        await press(pilot, "enter")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
 
 
 async def test_help_scrolls_by_every_key_to_its_ends() -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kit import pilots
 from kit.ended_runs import FALLING, RISING, a_run
@@ -33,6 +34,7 @@ from liverl_tui.widgets.runs.list import RunsPane
 
 pytestmark = pytest.mark.drill
 CAUSE = Cause(text="trainer was killed by SIGKILL in step 6", service="trainer", at=150.0)
+BEGAN = {"rising": 100.0, "falling": 200.0, "broken": 300.0, "alive": 400.0}
 NAMES = {"rising": RISING, "falling": FALLING, "broken": FALLING}
 
 
@@ -102,7 +104,9 @@ async def test_all_runs_are_listed_live_ones_first_with_what_they_learned(root: 
         assert "✔ done" in screen.line("rising") and "0.250 → 0.703" in screen.line("rising")
         assert "12/12" in screen.line("rising") and "1m00s" in screen.line("rising")
         await screen.until(lambda: screen.line("rising").split().count("…") == 0)
-        assert "✖ failed" in screen.line("broken") and "trainer was kil…" in screen.line("broken")
+        assert "✖ failed" in screen.line("broken") and "trainer was killed by SIGKILL" in screen.line(
+            "broken"
+        )
         await screen.press("down")
         await screen.until(
             lambda: CAUSE.text in screen.text
@@ -126,8 +130,6 @@ async def test_the_best_reward_is_on_top_when_it_sorts(root: Path) -> None:
 
 async def test_two_marked_runs_are_compared(root: Path) -> None:
     async with without_a_run(root) as screen:
-        await screen.press("c")
-        await screen.until(lambda: "mark 2 to 6 runs" in screen.toasts and "marked now: 0" in screen.toasts)
         await screen.press("down", "down", "space", "space", "c")
         await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
         curves = screen.app.screen.query_one(CurvesPane)
@@ -145,6 +147,56 @@ async def test_two_marked_runs_are_compared(root: Path) -> None:
         await screen.until(lambda: not differences.display)
         await screen.press("escape", "escape")
         await screen.until(lambda: isinstance(screen.app.screen, RunsScreen))
+
+
+@pytest.mark.parametrize(
+    ("cursor", "shown", "mark", "compared"),
+    [
+        ("falling", "rising", False, ["rising", "falling"]),  # with the shown one; the earlier one is A
+        ("rising", "falling", False, ["rising", "falling"]),
+        ("falling", "falling", False, ["rising", "falling"]),  # the shown one, with the one before it
+        ("falling", "rising", True, ["rising", "falling"]),  # a single mark is that run
+        ("broken", "", False, ["falling", "broken"]),  # nothing is shown
+        ("rising", "rising", False, []),  # there is none before it
+    ],
+)
+async def test_without_marks_a_run_is_compared_with_the_shown_one_or_the_one_before_it(
+    root: Path, cursor: str, shown: str, mark: bool, compared: list[str]
+) -> None:
+    async with without_a_run(root) as screen:
+        pane = screen.pane
+        # Their times come from their folders: say in which order they began.
+        pane.take(
+            [
+                msgspec.structs.replace(run, started_at=BEGAN[Path(run.run_dir).name])
+                for run in pane.runs.values()
+            ]
+        )
+        pane.shown = root / "exp" / shown if shown else None
+        await screen.press("home", *["down"] * screen.names.index(cursor), *(["space"] if mark else []))
+        assert ("compares it with" in screen.text) == (bool(compared) and not mark)
+        await screen.press("c")
+        if not compared:
+            await screen.until(
+                lambda: "mark 2 to 6 runs" in screen.toasts and "marked now: 0" in screen.toasts
+            )
+            return
+        await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
+        curves = screen.app.screen.query_one(CurvesPane).text
+        assert [f"{letter} {name}" in curves for letter, name in zip("AB", compared, strict=True)] == [
+            True
+        ] * 2
+
+
+async def test_runs_without_a_common_metric_show_only_their_differences(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        assert "alive" in screen.names, "it has no metrics"
+        await screen.press("home", "space", "space", "c")
+        await screen.until(lambda: isinstance(screen.app.screen, CompareScreen))
+        words = screen.app.screen.query_one(DifferencesPane)
+        await screen.until(lambda: "no metric is reported by two of them" in words.text or bool(words.text))
+        await screen.until(lambda: not screen.app.screen.query_one(CurvesPane).display)
+        assert words.display and words.has_focus and "A exp/alive   B exp/broken" in words.text
 
 
 async def test_a_low_terminal_shows_curves_or_differences(root: Path) -> None:

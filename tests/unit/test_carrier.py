@@ -87,7 +87,7 @@ def test_traffic_is_that_of_the_carrier() -> None:
 
 def test_words_name_the_carrier() -> None:
     ours = through_sessions()
-    assert replica_words(ours) == "2 of 2 ready, 2 in the sessions"
+    assert replica_words(ours) == "2 of 2 ready, 2 listed"
     assert replica_words(snapshot()) == "2 of 2 ready, 2 in the proxy"
     down = with_service("sessions", ours, state="starting", down_since=NOW - 3)
     assert replica_words(down) == "2 of 2 ready, unreachable: the sessions are down"
@@ -131,7 +131,7 @@ def test_after_the_end_nothing_is_ready_or_open() -> None:
     whole = replace(ended, sessions=replace(ended.sessions, open=0))
     assert str(sessions_words(whole)).endswith("; 104 ended")
     # its services go on without a backend
-    assert str(replica_words(replace(ended, state="unsupervised"))).startswith("0 of 2 ready, 0 in")
+    assert str(replica_words(replace(ended, state="unsupervised"))).startswith("0 of 2 ready, 0 listed")
 
 
 def test_the_state_of_the_sessions_in_workers() -> None:

@@ -111,7 +111,8 @@ def test_find_the_only_live_run(tmp_path):
     assert none.value.exit_code == 4
     make(tmp_path, "p/done", state="done")
     with pytest.raises(
-        RunLookupError, match=r"no live run on this host; newest finished runs.*\n  p/done  done"
+        RunLookupError,
+        match=r"no live run on this host; newest finished runs.*\n  --run \S+/p/done  \(p/done, done\)",
     ):
         find_run(None, tmp_path)
     orphan = make(tmp_path, "p/orphan", state="orphaned")

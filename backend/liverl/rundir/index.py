@@ -276,7 +276,7 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
 
 
 def _line(info: RunInfo) -> str:
-    return f"\n  {info.run}  {info.state}  {info.run_dir}"
+    return f"\n  --run {shlex.quote(str(info.run_dir))}  ({info.run}, {info.state})"
 
 
 def _choose(what: str, infos: list[RunInfo]) -> str:

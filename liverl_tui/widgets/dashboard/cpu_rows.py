@@ -122,12 +122,20 @@ def host_line(host: HostStats, name: str, history: str, chosen: Chosen) -> Row:
             case "history":
                 row.add(history, "meter")
             case "note":
-                of_cores = f"{percent(cpu)} of {host.cpu_count or '?'} cores"
-                row.add(f"{of_cores}, {percent(memory)} of {size(host.memory_total)}", "dim", width)
+                row.add(_of_how_much(host), "dim", width)
             case _:
                 row.add("", "text", width)
         row.add(" ")
     return row
+
+
+def _of_how_much(host: HostStats) -> str:
+    """``41% of 8 cores, 28% of 32G``; only how much there is where what is used is not known: of an ended run."""
+    cores, total = f"{host.cpu_count or '?'} cores", size(host.memory_total)
+    cpu, memory = share(host.cpu_percent), host_memory(host)
+    if cpu is None and memory is None:
+        return f"{cores}, {total}"
+    return f"{percent(cpu)} of {cores}, {percent(memory)} of {total}"
 
 
 def host_cell(host: HostStats, name: str) -> Row:
@@ -135,6 +143,8 @@ def host_cell(host: HostStats, name: str) -> Row:
     memory = host_memory(host)
     full = memory is not None and memory > FULL
     row = Row((f"{name}  ", "strong"))
+    if memory is None and host.cpu_percent is None:
+        return row.add(_of_how_much(host), "dim")
     row.add("cpu ", "dim").add(percent(share(host.cpu_percent)), "text", 4, ">")
     row.add(f" of {host.cpu_count or '?'} cores  mem ", "dim")
     row.add(percent(memory), "warn" if full else "text", 4, ">")

@@ -13,6 +13,7 @@ from liverl.observe.history import Sample
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.facts import why_no_gpus
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_service, owner_of, spins
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.arranging import fitted
@@ -207,8 +208,7 @@ class GpusPane(GridPane):
         if snapshot is None:
             return "", "dim"
         if not self._gpus:
-            note = (snapshot.gpu_note or "none seen yet").removeprefix("n/a (").removesuffix(")")
-            return f"(no GPUs: {one_line(note)})", "dim"
+            return f"(no GPUs: {why_no_gpus(snapshot)})", "dim"
         text, style = gpu_rows.facts_of(snapshot.gpus, list(self._labels.values()))
         lost = [
             host.name for host in self._hosts.values() if host.node is not None and host.node.state == "lost"

@@ -209,7 +209,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 5,
                 (
                     (("attempt ", "dim"), (str(snapshot.attempt), "text")),
-                    ((f"#{snapshot.attempt}", "text"),),
+                    ((f"att {snapshot.attempt}", "text"),),
                     _NONE,
                 ),
             )

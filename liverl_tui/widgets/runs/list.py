@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from liverl.offline.run_list import RunListed
-from liverl_tui.keys.bindings import Scope, bindings
+from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.words import UNKNOWN, duration, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import Column
@@ -53,8 +53,10 @@ def _started(run: RunListed) -> str:
     )
 
 
+_NAME, _MORE = 20, 24  # columns of a run's name, and how many more a long one may take
+_SHOWN = " (shown)"  # behind the name of the run that the interface shows
 _COLUMNS = (
-    Column("run", "run", 20, 0, grows=24, value=lambda run: run.run, cell=lambda run: (run.run, "strong")),
+    Column("run", "run", _NAME, 0, value=lambda run: run.run, cell=lambda run: (run.run, "strong")),
     Column("state", "state", 14, 0, value=lambda run: run.state, cell=state_of),
     Column(
         "reward",
@@ -119,8 +121,8 @@ _COLUMNS = (
 
 
 class RunsPane(RowsPane):
-    """All runs, those that are live first. ``opened`` is called with the run under the cursor, ``compared`` with the
-    marked ones."""
+    """All runs, those that are live first. ``opened`` is called with the run under the cursor, ``compared`` with
+    those to compare, which may be too few."""
 
     scope: ClassVar[Scope] = "runs"
     title = "Runs"
@@ -149,6 +151,9 @@ class RunsPane(RowsPane):
     def take(self, runs: Sequence[RunListed]) -> None:
         """Show these runs."""
         self._runs = {run.run_dir: run for run in runs}
+        longest = max((len(one_line(run.run)) + len(_SHOWN) * self._is_shown(run) for run in runs), default=0)
+        first, *others = self._columns
+        self._columns = (replace(first, grows=max(0, min(_MORE, longest - _NAME))), *others)
         self.update()
 
     def take_size(self, run_dir: str, bytes_: int | None) -> None:
@@ -178,6 +183,21 @@ class RunsPane(RowsPane):
         """All columns."""
         return self._columns
 
+    def _is_shown(self, run: RunListed) -> bool:
+        return self.shown is not None and str(self.shown) == run.run_dir
+
+    def beside(self, run: RunListed) -> RunListed | None:
+        """What a run is compared with if nothing else is marked: the run that the interface shows; that one, with the
+        newest of those that began before it. None if there is none."""
+        shown = next((one for one in self.runs.values() if self._is_shown(one)), None)
+        if shown is not None and shown is not run:
+            return shown
+        began = run.started_at
+        if began is None:
+            return None
+        earlier = {one.started_at: one for one in self.runs.values() if (one.started_at or began) < began}
+        return earlier[max(earlier, key=lambda at: at or 0.0)] if earlier else None
+
     def _size_of(self, run: RunListed) -> float | None:
         return self._sizes.get(run.run_dir)
 
@@ -204,8 +224,8 @@ class RunsPane(RowsPane):
             return ("…" if run.run_dir not in self._sizes else size(self._sizes[run.run_dir])), "text"
         assert column.cell is not None
         text, style = column.cell(run)
-        if column.name == "run" and self.shown is not None and str(self.shown) == run.run_dir:
-            return f"{text} (shown)", style
+        if column.name == "run" and self._is_shown(run):
+            return f"{text}{_SHOWN}", style
         return text, style
 
     def copy_row(self, key: str) -> str:
@@ -237,10 +257,19 @@ class RunsPane(RowsPane):
         run = self.chosen
         if run is None or height < 8:
             return super().compose_rows(width, height)
-        below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim"))]
+        below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim")), *self._hints(run, width)]
         if run.cause:
             below.insert(0, Row((f" {fit(one_line(run.cause), width - 2)}", "bad")))
         return with_below(super().compose_rows(width, height - len(below)), below, height)
+
+    def _hints(self, run: RunListed, width: int) -> Iterable[Row]:
+        """What else can be done with a run: which one it is compared with, and how it is started again."""
+        other, compare = self.beside(run), find("runs", "compare").name
+        if not self.arrangement.marks and other is not None and compare:
+            words = fit(f" compares it with {one_line(other.run)}", max(0, width - 1 - len(compare)))
+            yield Row((f" {compare}", "key"), (words, "dim"))
+        again = f" again with another value: liverl-tui up --like {one_line(run.run)} --set KEY=VALUE"
+        yield Row((fit(again, width), "dim"))
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there is none."""
@@ -263,5 +292,10 @@ class RunsPane(RowsPane):
             self._opened(self.chosen)
 
     def action_compare(self) -> None:
-        """Compare the marked runs."""
-        self._compared([self.runs[key] for key in self.marked])
+        """Compare the marked runs; if less than two are, the one that is marked or under the cursor with ``beside``.
+        The one that began first comes first."""
+        marked = [self.runs[key] for key in self.marked]
+        one = marked[0] if marked else self.chosen
+        if len(marked) < 2 and one is not None and (other := self.beside(one)) is not None:
+            marked = sorted((one, other), key=lambda run: run.started_at or 0.0)
+        self._compared(marked)

@@ -16,6 +16,7 @@ from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import Row, fit
 from liverl_tui.widgets.base.cursor_list import MOVES
 from liverl_tui.widgets.base.pane import WHEEL, Pane
+from liverl_tui.widgets.base.wrapping import wrapped
 from liverl_tui.widgets.tokens.layout import (
     Line,
     chunk_of,
@@ -88,7 +89,10 @@ class TokensPane(Pane):
         row, tokens = self.row, self.tokens
         if tokens is None:
             rows = [self.title_row(width, self.name_of_trial)]
-            return [*rows, Row((f"▲ {self.problem}", "warn") if self.problem else ("reading …", "dim"))]
+            return [
+                *rows,
+                *(_wrapped([self.problem], width) if self.problem else [Row(("reading …", "dim"))]),
+            ]
         head = self._head(tokens, width, height)
         if row is None:
             return head
@@ -115,7 +119,7 @@ class TokensPane(Pane):
         rows = [self.title_row(width, " · ".join(facts))]
         warnings = [tokens.note] if tokens.note else []
         if row is None:
-            return [*rows, *(Row((f"▲ {one_line(words)}", "warn")) for words in warnings)]
+            return [*rows, *_wrapped(warnings, width)]
         rows.append(Row((self._fact_line(row, width), "strong")))
         if self._worst:
             rows.append(legend())
@@ -237,3 +241,8 @@ class TokensPane(Pane):
     def copy_line(self) -> str:
         """The facts of the token under the cursor."""
         return self._fact_line(self.row, 10_000) if self.row is not None else ""
+
+
+def _wrapped(warnings: Iterable[str], width: int) -> Iterable[Row]:
+    """Warnings that stand alone, whole."""
+    return wrapped([Row(("▲ ", "warn"), (one_line(words), "warn")) for words in warnings], width)

@@ -34,7 +34,7 @@ def open_nvml(given: Any = None) -> tuple[Any, str]:
             ctypes.CDLL("libnvidia-ml.so.1")  # do not import pynvml on machines without NVML
             nvml = importlib.import_module("pynvml")
         except OSError:
-            return None, "NVML Shared Library Not Found"
+            return None, "no NVIDIA driver"
         except ImportError:
             return None, "the Python package nvidia-ml-py is not installed"
     try:
