@@ -73,7 +73,8 @@ def encode(record: msgspec.Struct, clean: CleanTexts) -> bytes:
 
 def _hidden(record: Any, clean: CleanTexts) -> Any:
     """``record``, or one in which the JSON without secrets stands in place of each part with one."""
-    plan = _plan(type(record))
+    kind: type[msgspec.Struct] = type(record)
+    plan = _plan(kind)
     shown: dict[str, Any] = {}
     if plan.leaves and clean.changed([_encode(_mirrored(record, plan.mirror))]):
         found = ((name, _leaf(name, getattr(record, name))) for name in plan.leaves)
