@@ -12,17 +12,23 @@ from liverl_tui.cli.numbers import Number
 from liverl_tui.cli.private_folder import PrivateFolder
 from liverl_tui.text.errors import CliError
 
-PACKAGED = "wrong-parser.tar.xz"  # in liverl/replay/recordings
+# In liverl/replay/recordings, what each shows. The first is played where none is named.
+RECORDINGS = {
+    "wrong-parser": "two replicas on an H200 whose tool parser is wrong: no reward, and the reason",
+    "learns": "real GRPO on two H200s, 16 steps in which the reward rises",
+}
+PACKAGED = f"{next(iter(RECORDINGS))}.tar.xz"
 PREFIX = "liverl-demo-"
 
 
 @click.command("demo")
+@click.argument("name", required=False, type=click.Choice(list(RECORDINGS)), metavar="[RECORDING]")
 @click.option(
     "--run",
     "recording",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Play this recording (.tar.xz) instead of the packaged one.",
+    help="Play this recording (.tar.xz) instead of a packaged one.",
 )
 @click.option(
     "--speed",
@@ -32,8 +38,11 @@ PREFIX = "liverl-demo-"
     help="Play N times as fast as recorded (0.1 to 100; default: 1).",
 )
 @click.option("--loop", is_flag=True, help="Begin again some seconds after the end.")
-def demo_command(recording: Path | None, speed: float, loop: bool) -> int:
+def demo_command(name: str | None, recording: Path | None, speed: float, loop: bool) -> int:
     """Play a recorded run in the interface. | pauses, { and } go back and forward, ( and ) play it slower and faster.
+
+    RECORDING is wrong-parser (the default: a tool parser that is wrong, why every reward is 0, and what to do), or
+    learns (real GRPO on two H200s; the reward rises in 16 steps).
 
     It needs no GPU, no network and no stack. Every screen works as in a live run; keys that would change the run say
     what they would do. Nothing is kept: the files of the recording are in a temporary directory while it plays.
@@ -45,10 +54,15 @@ def demo_command(recording: Path | None, speed: float, loop: bool) -> int:
             "demo needs a terminal: stdin, stdout and stderr must be one, and TERM must not be dumb",
             ExitCode.USAGE,
         )
+    if name is not None and recording is not None:
+        raise CliError(
+            f"{name} is a packaged recording, and --run names another: give one of them", ExitCode.USAGE
+        )
     with PrivateFolder(PREFIX) as folder:
         if recording is not None:
             return _play(recording, folder, speed, loop)
-        with as_file(files("liverl.replay") / "recordings" / PACKAGED) as packaged:
+        file = PACKAGED if name is None else f"{name}.tar.xz"
+        with as_file(files("liverl.replay") / "recordings" / file) as packaged:
             return _play(packaged, folder, speed, loop)
 
 

@@ -17,7 +17,7 @@ from liverl.replay.archive import Recording, RecordingError, read
 from liverl.replay.clock import ReplayClock
 from liverl.replay.player import Player
 from liverl.replay.tables import Row, Table
-from liverl_tui.cli.demo import PACKAGED
+from liverl_tui.cli.demo import PACKAGED, RECORDINGS
 
 NOW = 1_500_000_000.0  # Unix time at which the replay is shown
 PACKAGE = Path(str(files("liverl.replay"))) / "recordings" / PACKAGED
@@ -38,8 +38,12 @@ def begun(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> tup
     return player, player.begin()
 
 
-def test_the_packaged_recording_is_small_and_names_no_machine(recording: Recording) -> None:
-    assert PACKAGE.stat().st_size < 300_000
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_packaged_recording_is_small_and_names_no_machine(name: str) -> None:
+    package = PACKAGE.with_name(f"{name}.tar.xz")
+    recording = read(package)
+    assert recording.about.name == name
+    assert package.stat().st_size < 300_000
     everything = [
         *recording.files.items(),
         *((row.path, (row.text or "").encode()) for row in recording.growth),
@@ -79,6 +83,17 @@ def test_the_parser_is_found_wrong(recording: Recording, tmp_path: Path) -> None
     last = player.state(player.end)
     assert last.state == "running" and last.step == 5
     assert len(last.rewards.newest) == 5
+
+
+def test_the_reward_rises_and_the_run_ends(tmp_path: Path) -> None:
+    recording = read(PACKAGE.with_name("learns.tar.xz"))
+    player = play(recording, tmp_path)
+    first = player.begin()
+    assert [gpu.name for gpu in first.gpus] == ["NVIDIA H200", "NVIDIA H200"]
+    last = player.state(player.end)
+    assert last.step == last.total_steps == 16 and last.state == "done"
+    rewards = last.rewards.newest
+    assert len(rewards) == 16 and sum(rewards[-5:]) > 1.3 * sum(rewards[:5])
 
 
 def test_times_are_those_of_the_replay(begun: tuple[Player, Snapshot]) -> None:

@@ -40,10 +40,10 @@ class Wanted:
     from_step: int = 0
 
     def keeps(self, path: str) -> bool:
-        """Whether the trial of a file is wanted; files of no step are."""
+        """Whether the step of a file is wanted, a trial's or verl's dump of it; files of no step are."""
         folder, _, rest = path.partition("/")
-        step = rest.partition("/")[0].removeprefix("step_")
-        return folder != "trials" or not step.isdigit() or int(step) >= self.from_step
+        step = rest.partition("/")[0].removeprefix("step_").removesuffix(".jsonl")
+        return folder not in ("trials", "rollouts") or not step.isdigit() or int(step) >= self.from_step
 
 
 def pack(source: Path, out: Path, wanted: Wanted, utc_offset: float = 0.0) -> int:
