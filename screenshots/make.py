@@ -5,7 +5,8 @@
 those of a wrong parser, and ``demo.cast`` (asciinema, version 2), are of the packaged recording and need no stack:
 ``--replay`` makes only these.
 
-``--demo DIR`` packs another recording for ``liverl-tui demo`` without an argument: what ``python -m liverl.replay.record`` wrote to DIR.
+``--demo DIR`` packs another recording for ``liverl-tui demo`` without an argument: what
+``python -m liverl.replay.record`` wrote to DIR.
 """
 
 from __future__ import annotations
