@@ -37,7 +37,7 @@ def test_everything_is_said_at_the_beginning_and_after_each_step() -> None:
         "proxy: http://127.0.0.1:8002, 1031 requests, 0 failed",
         "trials: 3 running, 18 of 21 finished; 3 of 18 (17%) made no tool call at all; "
         "13 of 16 trials of step 7 call tools, mean reward 0.512",
-        "machine: no GPUs, CPU 41% of 8 cores, memory 9.0G of 32G",
+        "machine: no GPUs (no NVML here), CPU 41% of 8 cores, memory 9.0G of 32G",
         "critical: 2 of 4 replicas idle. Fix: liverl-tui restart proxy",
     ]
     # the share is of the trials that have shown what they do: 15 of 32 have no turn yet
@@ -182,9 +182,11 @@ def test_the_directory_is_whole_whatever_the_width() -> None:
     assert render(snapshot(run_dir=path), width=60).splitlines()[1] == path
 
 
-def test_a_machine_without_gpus_says_why() -> None:
-    assert render(snapshot()).splitlines()[-1].startswith("machine   no GPUs, CPU 41% of 8 cores")
-    assert render(snapshot(gpu_note="no NVML here"), width=120).endswith("; no NVML here")
+@pytest.mark.parametrize("note", ["no NVML here", "n/a (no NVML here)"])
+def test_a_machine_without_gpus_says_why(note: str) -> None:
+    last = render(snapshot(gpu_note=note), width=120).splitlines()[-1]
+    assert last.startswith("machine   no GPUs (no NVML here), CPU 41% of 8 cores") and "n/a" not in last
+    assert last.count("no NVML here") == 1
 
 
 def test_text_from_elsewhere_cannot_move_the_cursor() -> None:
