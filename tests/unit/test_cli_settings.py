@@ -93,8 +93,8 @@ def test_who_looks_goes_before_the_run(tmp_path: Path) -> None:
             "LIVERL_UI__KEYS: 'logs.access=B' is not a mapping of entries",
         ),
         (
-            {"LIVERL_UI__KEYS": "{logs.access: l}"},
-            "ui.keys.logs.access in LIVERL_UI__KEYS: l is also the key",
+            {"LIVERL_UI__KEYS": "{logs.access: B, logs.wrap: B}"},
+            "ui.keys.logs.access in LIVERL_UI__KEYS: B is also the key of logs.wrap",
         ),
         ({"LIVERL_UI__REFRESH_INTERVAL": "nan"}, "'nan' is not a number"),
         ({"LIVERL_UI__DESKTOP": "osc99"}, "LIVERL_UI__DESKTOP: 'osc99' is not one of .*; did you mean osc9"),
@@ -119,7 +119,7 @@ def test_keys_of_the_environment_go_over_those_of_the_run(tmp_path: Path) -> Non
     assert chosen.theme == "light"
     changed = {key.id: key.keys for key, default in zip(chosen.keys, KEYS, strict=True) if key != default}
     assert changed == {"logs.access": "C", "logs.wrap": "b", "app.theme": ""}
-    taken = settings(tmp_path, text.replace("B", "l"))
+    taken = settings(tmp_path, text.replace("B", "b"))
     where = r"ui\.keys\.logs\.access in .*config\.yaml \(for one interface, LIVERL_UI__KEYS"
     assert re.match(where, taken.problems[0]) and taken.keys == KEYS and taken.theme == "light"
     unread = settings(tmp_path, text.replace("B", "!"))

@@ -46,6 +46,7 @@ FIRST = NodeFacts(
 )
 N1 = replace(FIRST, host="n1")
 GPUS = {"GPU": 8.0, "CPU": 64.0}
+OTHER = "0.9.0"  # another version of verl
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,9 @@ GPUS = {"GPU": 8.0, "CPU": 64.0}
         ),
         pytest.param(
             {},
-            {"versions": {"ray": "2.60.0", "verl": "0.9.0", "vllm": ""}},
+            {"versions": {"ray": "2.60.0", "verl": OTHER, "vllm": ""}},
             {},
-            ("has verl 0.9.0, and n0 has 0.9.1; install the same version on both",),
+            (f"has verl {OTHER}, and n0 has 0.9.1; install the same version on both",),
             (),
             id="another version",
         ),
@@ -345,10 +346,10 @@ async def test_a_node_is_asked_until_it_has_all() -> None:
     assert inspection.passed("b") and inspection.counts("b")
     assert [nodes for nodes, _ in asked.asked] == [["a", "b"], ["b"]]
     again = (NODES[0], replace(NODES[1], node_id="c"))  # it booted: another node of Ray
-    asked.answers["c"] = replace(N1, versions={**N1.versions, "verl": "0.9.0"})
+    asked.answers["c"] = replace(N1, versions={**N1.versions, "verl": OTHER})
     await looked(inspection, asked, again, 116.0)
     assert "b" not in inspection.lacks
-    assert inspection.words("c") == "has verl 0.9.0, and n0 has 0.9.1; install the same version on both"
+    assert inspection.words("c") == f"has verl {OTHER}, and n0 has 0.9.1; install the same version on both"
 
 
 async def test_a_node_that_does_not_answer_does_not_pass() -> None:

@@ -1,14 +1,7 @@
 """verl's fully asynchronous trainer (``fully_async_main``, verl 0.9.1) as a configuration of ours: what it calls
-otherwise, what it does not read, and its two pools of GPUs."""
+otherwise, what it does not read, and the numbers of its two pools of GPUs."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from liverl.importing.values import Place
-
-if TYPE_CHECKING:
-    from liverl.importing.builder import Builder
 
 # verl's key -> ours, beside those of ``targets.KEYS``; the last one is LiveRL's, and no key of verl 0.9.1.
 KEYS: dict[str, str] = {
@@ -43,30 +36,3 @@ POOLS: dict[str, int] = {
     "rollout.nnodes": 1,
     "rollout.n_gpus_per_node": 8,
 }
-MOST_GPUS = 8  # of one host, as verl's defaults and nearly all hosts have them
-
-
-def pools(builder: Builder, place: Place) -> None:
-    """The GPUs that train and those that generate: hosts that do only one of both, or each host's GPUs in two parts."""
-    given = {name: builder.numbers.get(name, (default, place)) for name, default in POOLS.items()}
-    train, each, rollout, per_host = (number for number, _ in given.values())
-    where = next((at for name, (_, at) in given.items() if name in builder.numbers), place)
-    words = f"{train} x {each} GPUs train, {rollout} x {per_host} generate"
-    if train == rollout and each + per_host <= MOST_GPUS:  # as in verl's examples for one host
-        placed = {"infrastructure.nnodes": train, "infrastructure.ngpus_per_node": each + per_host}
-        placed |= {"verl.rollout_gpus": per_host}
-        why = (
-            "taken as the GPUs of the same hosts; for hosts that only train and hosts that only generate set "
-        )
-        builder.leave(words, where, f"{why}verl.train_nodes and verl.rollout_nodes")
-    else:
-        placed = {
-            "infrastructure.nnodes": train + rollout,
-            "infrastructure.ngpus_per_node": max(each, per_host),
-        }
-        placed |= {"verl.train_nodes": train, "verl.rollout_nodes": rollout}
-        if each != per_host:
-            why = "in a run of ours all hosts have as many GPUs: correct infrastructure.ngpus_per_node, and the numbers"
-            builder.leave(words, where, f"{why} of hosts (verl.train_nodes, verl.rollout_nodes)")
-    for key, number in placed.items():
-        builder.take(key, str(number), where, words)

@@ -17,6 +17,7 @@ from liverl.config.sizing import bare_key
 from liverl.importing import asynchronous
 from liverl.importing.builder import Builder
 from liverl.importing.loading import NOT_SET, NotLoadable, loadable
+from liverl.importing.pools import pools
 from liverl.importing.shell_words import Command, Unreadable, Word, commands, plain, source_text
 from liverl.importing.targets import (
     DEFAULTS,
@@ -281,7 +282,7 @@ def _launch_script(path: Path, script: list[Command]) -> Imported:
         )
     _verl(builder, path)
     if builder.fully_async:
-        asynchronous.pools(builder, Place(str(path), 1))
+        pools(builder, Place(str(path), 1))
     _defaults(builder, path)
     return _finished("launch script", builder, scope, [str(path)], path)
 
