@@ -168,6 +168,15 @@ def test_a_short_run_names_no_change() -> None:
     assert words(summary(steps(0.1))) == "1 step, mean reward 0.100"
 
 
+def test_steps_without_a_reward_are_not_left_out_of_the_count() -> None:
+    rewards = summary(steps(0.1, 0.2, 0.3, 0.4, 0.6))
+    assert words(rewards, 5) == words(rewards, 4) == "5 steps, mean reward 0.433"
+    assert words(rewards, 6) == "step 6, mean reward of 5 steps 0.433"
+    assert words(Rewards(8, 0.2, 0.75, (0.2, 0.75)), 9) == (
+        "step 9, mean reward of 8 steps 0.200 -> 0.750 (first and last three steps)"
+    )
+
+
 def test_the_curve_beside_the_reward_has_the_range_of_the_whole_run() -> None:
     learned = Rewards(40, 0.2, 1.0, (1.0, 0.98, 1.0, 1.0))
     assert shown(rewards=learned, trials=TrialsStatus(), metrics=None, step_seconds=None) == (

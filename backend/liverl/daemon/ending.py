@@ -37,7 +37,7 @@ def summary_of(
     """The one sentence on an end. ``steps``: finished ones; ``was_ready``: everything served at some time."""
     cause = verdict.cause
     if verdict.state == "done":
-        said = _done_words(verdict, rewards)
+        said = _done_words(verdict, rewards, steps)
         # training reached its last step, but with this problem
         return f"{said}; but {diagnosis.title}" if diagnosis is not None else said
     if cause is None:
@@ -54,10 +54,10 @@ def summary_of(
     return said if repeats else f"{verdict.state}: {problem}{said}"
 
 
-def _done_words(verdict: Verdict, rewards: Rewards) -> str:
+def _done_words(verdict: Verdict, rewards: Rewards, steps: int) -> str:
     if verdict.words == NO_STEP:
         return NO_STEP
-    learnt = words(rewards)
+    learnt = words(rewards, steps)
     if verdict.total_steps is not None and (not learnt or _notable(verdict)):
         count = f"{verdict.words}; " if learnt else verdict.words
         return f"done: {count}{learnt or ''}"

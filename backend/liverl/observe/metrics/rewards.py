@@ -79,12 +79,15 @@ def change(rewards: Rewards) -> tuple[float, float] | None:
     return rewards.first, rewards.last
 
 
-def words(rewards: Rewards) -> str | None:
-    """Whether the run has learned, as a sentence; None without rewards."""
+def words(rewards: Rewards, newest: int = 0) -> str | None:
+    """Whether the run has learned, as a sentence; None without rewards. ``newest``: the last finished step, which is
+    said where not all steps up to it have told a reward: verl's fully asynchronous trainer tells those of a step one
+    later, and a run may go on from the checkpoint of another."""
     if rewards.last is None:
         return None
     count = f"{rewards.steps} step{'' if rewards.steps == 1 else 's'}"
+    told = f"{count}, mean reward" if newest <= rewards.steps else f"step {newest}, mean reward of {count}"
     ends = change(rewards)
     if ends is None:
-        return f"{count}, mean reward {rewards.last:.3f}"
-    return f"{count}, mean reward {ends[0]:.3f} -> {ends[1]:.3f} (first and last three steps)"
+        return f"{told} {rewards.last:.3f}"
+    return f"{told} {ends[0]:.3f} -> {ends[1]:.3f} (first and last three steps)"
