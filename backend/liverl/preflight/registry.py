@@ -77,6 +77,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("module-origins", "origins:origins", seconds=PROGRAMS),
     Entry("versions", "origins:versions", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("flash-attn", "flash_attention:checks", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("own-rows", "own_rows:checks", when.embedded_trainer),
     Entry("data", "verl:data", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("verl-keys", "override_keys:checks", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("liverl-variables", "liverl_habits:variables"),
