@@ -111,7 +111,10 @@ def _serve(words: list[str], title: str, static: Path, port: int, changes: bool)
 
     def ready(number: int) -> None:
         echo(f"http://{HOST}:{number}/{token}/")
-        echo(f"{'changes are allowed' if changes else 'read-only'}; Ctrl-C ends it, and no run", err=True)
+        echo(
+            f"{'changes are allowed' if changes else 'read-only'}; press Ctrl-C to stop this server: the run goes on",
+            err=True,
+        )
 
     async def until_interrupted() -> None:
         await serve(WebServer(program(*words), title, static), port, token, ready)

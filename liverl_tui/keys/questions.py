@@ -53,7 +53,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "Trials without tool calls?",
-        "{dashboard.jump('trials')} then {trials.flagged}; {trials.steps}: counts by step",
+        "{dashboard.jump('trials')} then / calls=0; then {trials.steps}: each step",
         _TRIALS,
     ),
     Question(
@@ -77,12 +77,12 @@ QUESTIONS: tuple[Question, ...] = (
         ("app", "events"),
     ),
     Question(
-        "Beside the previous run?",
+        "Better than the last run?",
         "{app.runs} then {runs.compare}: curves, configurations, alerts",
         ("app", "runs"),
     ),
-    Question("Again with another value?", "liverl-tui up --like RUN --set KEY=VALUE", ("app", "runs")),
-    Question("Disk and checkpoints?", "{app.disk}: what may go, which are complete, export", ("app", "disk")),
+    Question("Rerun with a new value?", "liverl-tui up --like RUN --set KEY=VALUE", ("app", "runs")),
+    Question("Disk and checkpoints?", "{app.disk}: sizes, what may go, which are complete", ("app", "disk")),
     Question(
         "As a file?",
         "{app.export}: lists as CSV; {app.metrics} then {app.export}: charts as SVG, CSV",
@@ -90,7 +90,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "A report for a colleague?",
-        "liverl-tui report RUN --html; {app.picture}: the screen",
+        "liverl-tui report RUN --html -o F; {app.picture}: the screen",
         ("app", "picture"),
     ),
 )

@@ -369,6 +369,7 @@ _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
 OPTIONS_OF_OTHERS = {
+    "--seconds": "of make-smoke in version 0.2.0, in CHANGELOG.md",
     "--num-gpus": "of ray start",
     "--shm-size": "of docker",
     "--tool-call-parser": "vLLM's, in advice for a foreign run",

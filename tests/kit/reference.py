@@ -188,6 +188,11 @@ def _alert(kind: str, of: list[Rule]) -> str:
     return _told(kind, found, said)
 
 
+def _shortened(text: str) -> str:
+    """``text`` with one ``...`` where several unknown parts follow each other."""
+    return re.sub(r"\.{3}(?:[\s,;:]*\.{3})+|\.{4,}", UNKNOWN, plain(text))
+
+
 def _told(kind: str, found: list[Texts], said: str) -> str:
     lines = [f"\n### {kind}\n"]
     if said:
@@ -195,14 +200,14 @@ def _told(kind: str, found: list[Texts], said: str) -> str:
     levels = dict.fromkeys(level for one in found for level in one.severity if level != UNKNOWN)
     titles = dict.fromkeys(title for one in found for title in one.title if title.strip(". ") != "")
     if titles:
-        lines.append("- Title: " + "; or: ".join(plain(title) for title in list(titles)[:2]))
+        lines.append("- Title: " + "; or: ".join(dict.fromkeys(map(_shortened, list(titles)[:2]))))
     if levels:
         lines.append(f"- Severity: {' or '.join(levels)}")
     fixes = dict.fromkeys(
         fix for one in found for fix in one.fix if len(fix.replace(UNKNOWN, "").strip(". ")) > 8
     )
     if fixes:
-        lines.append("- What to do: " + "; or: ".join(plain(fix) for fix in list(fixes)[:3]))
+        lines.append("- What to do: " + "; or: ".join(dict.fromkeys(map(_shortened, list(fixes)[:3]))))
     else:
         lines.append("- What to do: it depends on what was found, and the alert says it")
     return "\n".join(lines) + "\n"
@@ -231,7 +236,7 @@ def _number(value: object) -> bool:
 def events() -> str:
     """Every kind of event with a text of it."""
     lines = [
-        f"| `{kind}` | {'<br>'.join(plain(text) for text in _shown(texts))} |"
+        f"| `{kind}` | {'<br>'.join(dict.fromkeys(map(_shortened, _shown(texts))))} |"
         for kind, texts in event_kinds.kinds().items()
     ]
     return (

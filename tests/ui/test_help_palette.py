@@ -95,7 +95,7 @@ def test_each_question_is_one_line_of_a_small_terminal_and_its_keys_exist() -> N
         ("report", "A report for a colleague?"),
         ("csv", "As a file?"),
         ("why reward", "Why reward 0?"),
-        ("previous run", "Beside the previous run?"),
+        ("last run", "Better than the last run?"),
         ("checkpoints", "Disk and checkpoints?"),
         ("learning", "Is it learning?"),
         ("slow", "Which replica is slow?"),
@@ -119,7 +119,7 @@ async def test_a_question_leads_to_its_screen_and_never_stands_above_a_command()
         found = rank("disk", entries(app))
         assert found[0].name == "disk" and not found[0].asked and any(entry.asked for entry in found[1:])
         await press(pilot, "colon")
-        await type_in(pilot, "previous run")
+        await type_in(pilot, "better than")
         await press(pilot, "enter")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
 

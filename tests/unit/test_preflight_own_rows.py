@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from liverl.config import load_config
@@ -43,3 +45,14 @@ def test_the_default_run_and_runs_of_verl_are_not_refused() -> None:
     default = load_config(None).config
     assert entry.when(default) and checks(default) is None
     assert not entry.when(load_config(None, sets=["data.train_index=/t.parquet", *VERL]).config)
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/config.yaml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.parent.name)
+def test_an_example_trains_what_it_shows(file: Path) -> None:
+    """Its own lines name the trainer; those of gsm8k are used with the profile that its README says."""
+    profile = "cpu-verl" if file.parent.name == "gsm8k" else None
+    config = load_config(file, profile=profile).config
+    assert config.trainer.kind in ("verl", "command")
