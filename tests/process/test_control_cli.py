@@ -649,7 +649,7 @@ def test_no_run_here(cli, live):
     assert "has ended: done" in cli("status", "--run", run_dir).stdout
     hint = cli("--run-root", run_dir.parent.parent, "events")
     assert hint.returncode == 4
-    assert "p/r  done" in hint.stderr
+    assert re.search(rf"--run {re.escape(str(run_dir))} .*p/r, done\)", hint.stderr), hint.stderr
     wrong = cli("status", "--run", "p/s", "--run-root", run_dir.parent.parent)
     assert wrong.returncode == 4
     assert "did you mean p/r?" in wrong.stderr
