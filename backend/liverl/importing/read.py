@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -22,13 +22,14 @@ from liverl.importing.shell_words import Command, Unreadable, Word, commands, pl
 from liverl.importing.targets import (
     DEFAULTS,
     INSTEAD,
+    KEYS,
     LIVE_IN_MIRROR,
     MIRROR_SECTIONS,
     NOT_HERE,
     VERL_VARIABLES,
     WITHOUT_MEANING,
 )
-from liverl.importing.values import Place, Scope, Unknown, Untold
+from liverl.importing.values import Place, Scope, Unknown, Untold, Value
 from liverl.plan.inherit import names_secret
 from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util.plural import quantity
@@ -39,6 +40,8 @@ Kind = Literal["env file", "launch script", "LiveRL configuration"]
 _TRAINER = re.compile(r"(?:^|[./])(?:main_ppo|fully_async_main)(?:\.py)?$")
 _FULLY_ASYNC = "fully_async_main"
 _ASYNC = ("async", "fully_async")  # TRAIN_MODE of a generation-3 .env
+# Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
+_OTHER_CONFIG = ("--config-", "-cp", "-cn", "-cd")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_][\w./@-]*(?:=|$)")
 _SCRIPTS = ("repos/harbor-verl-train/scripts", "scripts")  # of LiveRL's repository, below its folder
 _TEMPLATES = "scripts/templates"
@@ -46,6 +49,10 @@ _TEMPLATES = "scripts/templates"
 
 class NothingToImport(Exception):
     """The path holds nothing that can be imported; the message says what was found and what was expected."""
+
+
+class NoScript(NothingToImport):
+    """The file is no text that a shell could read."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -85,29 +92,59 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a launch script tells verl's trainer. ``values``: our keys, as text; ``saved_to``: where checkpoints go,
-    "" = not told; ``whole``: no part of the command is left to a shell, so that verl's defaults hold for the rest."""
+    """What a launch script tells verl's trainer. ``values``: our keys, as text, and verl's defaults of those of which
+    it is certain that nobody sets them; a key that is not in it is not known. ``saved_to``: where checkpoints go, "" =
+    not told, None = told, but not known."""
 
     values: dict[str, str]
-    saved_to: str
-    whole: bool
+    saved_to: str | None
 
 
-def script_says(path: Path) -> Said:
+def script_says(path: Path, env: Mapping[str, str]) -> Said:
     """What the script at ``path`` tells verl's trainer, whether or not it makes a configuration of ours. Nothing is
-    executed.
+    executed. ``env``: the variables with which it is started.
 
     Raises:
-        NothingToImport: it is no script, or starts no trainer of verl that can be seen.
+        NoScript: it is no script.
+        NothingToImport: it starts no trainer of verl that can be seen.
         OSError: it cannot be read.
     """
     builder, scope = Builder(), Scope()
+    scope.values = {name: Value(Place("the environment", 1), text) for name, text in env.items()}
     if not _read_script(builder, scope, path, _commands(path, _text(path))):
         raise NothingToImport(f"{path.name} starts no trainer of verl that can be seen")
     builder.settle()
-    words = [what.lstrip("+").partition("=") for what, _, _ in builder.left]
-    saved_to = next((value.strip("'\"") for key, _, value in words if key == SAVED_TO), "")
-    return Said({key: one.text for key, one in builder.values.items()}, saved_to, not scope.untold)
+    left = [what for what, _, _ in builder.left]
+    unread = [*(word for word, _ in builder.overrides.values()), *(one.what for one in scope.untold)]
+    unclear = {_key(word) for word in (*left, *unread)}
+    values = {key: one.text for key, one in builder.values.items()}
+    # Hydra takes the last word of a key, and a section as a whole (``trainer={...}``).
+    certain = not scope.untold and not any(map(_of_another_file, (*left, *unread)))
+    for theirs, ours in KEYS.items():
+        if any(theirs == key or theirs.startswith(f"{key}.") for key in unclear):
+            values.pop(ours, None)
+        elif certain and ours in DEFAULTS:
+            values.setdefault(ours, DEFAULTS[ours])
+    if SAVED_TO in {_key(one.what) for one in scope.untold}:
+        return Said(values, None)
+    saved_to = [word.partition("=")[2].strip("'\"") for word in left if _key(word) == SAVED_TO]
+    return Said(values, _until_interpolation(saved_to[-1]) if saved_to else "")
+
+
+def _key(word: str) -> str:
+    """The key of an override of verl's."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _of_another_file(word: str) -> bool:
+    """Whether a word has Hydra read a configuration that is not verl's own."""
+    return word.startswith(_OTHER_CONFIG) or _key(word) == "hydra.searchpath"
+
+
+def _until_interpolation(path: str) -> str | None:
+    """A path up to where Hydra writes another key's value into it; None if that is not a whole folder."""
+    known, dollar, _ = path.partition("${")
+    return None if dollar and not known.endswith("/") else known
 
 
 def read_path(path: Path) -> Imported:
@@ -131,7 +168,7 @@ def read_path(path: Path) -> Imported:
 def _text(path: Path) -> str:
     data = read_regular(path, MOST)
     if b"\0" in data[:4096]:
-        raise NothingToImport(f"{path} is no text; expected a .env, a shell script, or LiveRL's config.yaml")
+        raise NoScript(f"{path} is no text; expected a .env, a shell script, or LiveRL's config.yaml")
     return data.decode("utf-8", "replace")
 
 
@@ -139,7 +176,7 @@ def _commands(path: Path, text: str) -> list[Command]:
     try:
         return list(commands(text))
     except Unreadable as error:
-        raise NothingToImport(f"{path}: {error}, so that it is no script that a shell could read") from None
+        raise NoScript(f"{path}: {error}, so that it is no script that a shell could read") from None
 
 
 # --- generation 3 -------------------------------------------------------------------------------------
