@@ -39,7 +39,16 @@ MOST = 4 << 20  # bytes of a file that is read
 Kind = Literal["env file", "launch script", "LiveRL configuration"]
 _TRAINER = re.compile(r"(?:^|[./])(?:main_ppo|fully_async_main)(?:\.py)?$")
 _FULLY_ASYNC = "fully_async_main"
-_ASYNC = ("async", "fully_async")  # TRAIN_MODE of a generation-3 .env
+# The variables of a generation-3 .env that choose the trainer, and their values for the fully asynchronous one.
+_MODES = ("TRAIN_MODE", "TRAINING_MODE")
+_ASYNC = ("async", "fully_async")
+_HOSTS = ("N_NODES_TRAIN", "N_NODES_ROLLOUT", "NNODES")
+_NOT_SPLIT = (
+    "the fully asynchronous trainer generates on GPUs of its own, and N_NODES_TRAIN and N_NODES_ROLLOUT, both at least 1 "
+    "and together NNODES, are not set here: set verl.trainer_mode: fully_async with verl.train_nodes and "
+    "verl.rollout_nodes, or with verl.rollout_gpus for GPUs of each host"
+)
+_NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
 # Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
 _OTHER_CONFIG = ("--config-", "-cp", "-cn", "-cd")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_][\w./@-]*(?:=|$)")
@@ -195,9 +204,11 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
         files.append(str(template))
         _read_settings(scope, _commands(template, _text(template)), template, builder)
     _verl(builder, path)
-    builder.fully_async = any(
-        name in scope.values and scope.values[name].text in _ASYNC for name in ("TRAIN_MODE", "TRAINING_MODE")
-    )
+    mode = _async_mode(scope)
+    split = _split(scope)
+    builder.fully_async = mode is not None and split is not None and min(split) > 0
+    if mode is not None and not builder.fully_async:
+        builder.leave(f"{mode}={scope.values[mode].text}", scope.values[mode].place, _NOT_SPLIT)
     builder.take("agent.kind", "harbor", Place(str(path), 1), "rows are run by Harbor")
     keys = dict(VARIABLES)
     for name, value in scope.values.items():
@@ -216,9 +227,14 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
             builder.leave(name, value.place, WITHOUT_MEANING[name])
         elif name in NOT_HERE:
             builder.leave(f"{name}={value.text}", value.place, NOT_HERE[name])
+        elif known in _HOSTS[:2] and not builder.fully_async and (split is None or split[1] > 0):
+            builder.leave(f"{name}={value.text}", value.place, _NO_HOSTS)
         elif known in keys:
             text = value_from(known, value.text)
             builder.take(keys[known], text, value.place, name, default=value.default)
+        elif VERL_VARIABLES.get(known) in asynchronous.KEYS:  # of no other trainer's, whichever is taken
+            key = asynchronous.KEYS[VERL_VARIABLES[known]]
+            builder.take(key, value.text, value.place, name, default=value.default)
         elif known in VERL_VARIABLES:
             builder.word(f"{VERL_VARIABLES[known]}={value.text}", value.place, name, default=value.default)
         elif not _axis(builder, name, value.text, value.place):
@@ -229,11 +245,26 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
     return _finished("env file", builder, scope, files, path)
 
 
+def _async_mode(scope: Scope) -> str | None:
+    """The variable that chooses the fully asynchronous trainer; None if none does."""
+    return next((name for name in _MODES if name in scope.values and scope.values[name].text in _ASYNC), None)
+
+
+def _split(scope: Scope) -> tuple[int, int] | None:
+    """How many hosts of a .env only train, and how many only generate; None if it does not say that for all hosts. It
+    has no word for GPUs of one host that only generate."""
+    texts = [scope.values[name].text if name in scope.values else "" for name in _HOSTS]
+    train, rollout, hosts = (int(text) if (text or "").isdecimal() else -1 for text in texts)
+    hosts = 1 if texts[-1] == "" else hosts  # as here and in LiveRL
+    return (train, rollout) if min(train, rollout) >= 0 and train + rollout == hosts else None
+
+
 def _axis(builder: Builder, name: str, text: str, place: Place) -> bool:
     """The four choices of a .env. False if the variable is none of them."""
-    if name in ("TRAIN_MODE", "TRAINING_MODE"):
+    if name in _MODES:
         if text in _ASYNC:
-            builder.take("verl.trainer_mode", "fully_async", place, name)
+            if builder.fully_async:
+                builder.take("verl.trainer_mode", "fully_async", place, name)
         elif text != "sync":
             builder.leave(
                 f"{name}={text}", place, "set verl.trainer_mode: sync, separate_async or fully_async"

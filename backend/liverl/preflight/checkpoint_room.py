@@ -32,9 +32,9 @@ _KEEP = "training.keep_checkpoints"
 
 
 class Saving(msgspec.Struct, frozen=True):
-    """What is known of a training's checkpoints. ``folder``: where they go, None = not known; ``parameters``: of the model, 0 = not
-    known, and ``unknown`` says why; ``every``: steps between two, None = not known, 0 or less = none is written;
-    ``steps``: of the training; ``kept``: how many stay, None = all; ``critic``: one is trained and saved, too;
+    """What is known of a training's checkpoints. ``folder``: where they go, None = not known; ``parameters``: of the
+    model, 0 = not known, and ``unknown`` says why; ``every``: steps between two, None = not known, 0 or less = none is
+    written; ``steps``: of the training; ``kept``: how many stay, None = all; ``critic``: one is trained and saved, too;
     ``keys``: the names of save_freq and of the number that stays, where the user sets them."""
 
     folder: Path | None
