@@ -44,8 +44,8 @@ _MODES = ("TRAIN_MODE", "TRAINING_MODE")
 _ASYNC = ("async", "fully_async")
 _HOSTS = ("N_NODES_TRAIN", "N_NODES_ROLLOUT", "NNODES")
 _NOT_SPLIT = (
-    "the fully asynchronous trainer generates on GPUs of its own, and N_NODES_TRAIN and N_NODES_ROLLOUT, both at least 1 "
-    "and together NNODES, are not set here: set verl.trainer_mode: fully_async with verl.train_nodes and "
+    "the fully asynchronous trainer generates on GPUs of its own, and N_NODES_TRAIN and N_NODES_ROLLOUT, both at least "
+    "1 and together NNODES, are not set here: set verl.trainer_mode: fully_async with verl.train_nodes and "
     "verl.rollout_nodes, or with verl.rollout_gpus for GPUs of each host"
 )
 _NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
