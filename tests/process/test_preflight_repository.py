@@ -245,6 +245,13 @@ def test_the_folder_of_checkpoints_is_the_scripts_or_not_known(
     assert asked == ([] if folder is None else [tmp_path / folder])
 
 
+def test_a_folder_of_checkpoints_in_the_runs_directory(tmp_path: Path) -> None:
+    (tmp_path / "p" / "n").mkdir(parents=True)
+    text = f"{VERL.format(model='model')} trainer.save_freq=1 trainer.default_local_dir=$HARBOR_TRIALS_DIR/a"
+    _, asked = _of_a_script(tmp_path, text)
+    assert asked == [tmp_path / "p" / "n"]
+
+
 @pytest.mark.parametrize("command", ["[python, -m, verl.trainer.main_ppo]", "[/usr/bin/env, python, x.py]"])
 def test_a_command_that_is_no_shell_script_is_called_so(tmp_path: Path, command: str) -> None:
     check, _ = _of_a_script(tmp_path, "", f"trainer.command={command}")

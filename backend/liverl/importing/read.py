@@ -254,7 +254,7 @@ def _split(scope: Scope) -> tuple[int, int] | None:
     """How many hosts of a .env only train, and how many only generate; None if it does not say that for all hosts. It
     has no word for GPUs of one host that only generate."""
     texts = [scope.values[name].text if name in scope.values else "" for name in _HOSTS]
-    train, rollout, hosts = (int(text) if (text or "").isdecimal() else -1 for text in texts)
+    train, rollout, hosts = (int(text) if text is not None and text.isdecimal() else -1 for text in texts)
     hosts = 1 if texts[-1] == "" else hosts  # as here and in LiveRL
     return (train, rollout) if min(train, rollout) >= 0 and train + rollout == hosts else None
 

@@ -28,8 +28,8 @@ def checks(config: RunConfig) -> Check | None:
         NAME,
         "fail",
         f"the embedded trainer trains on tasks of its own: {_listed(found)} would not be used",
-        fix="to train with verl, set run.topology: verl, run.engine: vllm, trainer.kind: verl and model.model_path (or, "
-        f"to try it on CPUs, --profile cpu-verl); to train the built-in tasks, take out {_listed(found)}",
+        fix="to train with verl, set run.topology: verl, run.engine: vllm, trainer.kind: verl and model.model_path "
+        f"(or, to try it on CPUs, --profile cpu-verl); to train the built-in tasks, take out {_listed(found)}",
     )
 
 
