@@ -193,7 +193,7 @@ def ls_command(
     else:
         found = _asked(lambda: listed(run_dir, state, live, wanted, step, most, slow=slowest))
     for gap in found.gaps:
-        echo(f"not whole: {one_line(gap)}", err=True)
+        echo(f"incomplete list: {one_line(gap)}", err=True)
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK

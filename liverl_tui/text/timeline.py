@@ -22,7 +22,7 @@ def lines(shown: TimelineShown) -> Iterator[str]:
     then the newest steps together."""
     step = shown.step
     took = f", {step.seconds:.3g} s" if step.seconds is not None else ""
-    yield f"step {step.step} of {shown.run}{took}" + (" (it runs)" if step.running else "")
+    yield f"step {step.step} of {shown.run}{took}" + (" (still running)" if step.running else "")
     yield from _shares("part", step.parts, step.seconds)
     yield from _shares("its trials waited for", step.waits, sum(step.waits.values()))
     yield from _trials(step)

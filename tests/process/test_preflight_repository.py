@@ -149,18 +149,26 @@ def test_the_room_is_estimated_from_the_model_where_it_can_be_read(
 
 
 VERL = "python -m verl.trainer.main_ppo actor_rollout_ref.model.path={model} trainer.n_gpus_per_node=1"
+GRPO = f"{VERL} algorithm.adv_estimator=grpo"
 
 
 @pytest.mark.parametrize(
     ("script", "free", "status", "words"),
     [
         # 99,094,528 numbers of 12 bytes: 1134 MiB
-        (f"{VERL} trainer.save_freq=2 trainer.total_training_steps=4", 2.3, "ok", "takes about 1,134 MiB"),
-        (f"{VERL} trainer.save_freq=2 trainer.total_training_steps=4", 2.1, "warn", "up to 2 are on disk at once"),
-        (f"{VERL} trainer.save_freq=1 trainer.max_actor_ckpt_to_keep=2", 3.2, "warn", "up to 3 are on disk at once"),
-        (f"{VERL} trainer.save_freq=1", 1.2, "ok", "none of them is removed (trainer.max_actor_ckpt_to_keep)"),
-        (f"{VERL} trainer.save_freq=1", 1.0, "warn", "takes about 1,134 MiB"),
+        (f"{GRPO} trainer.save_freq=2 trainer.total_training_steps=4", 2.3, "ok", "takes about 1,134 MiB"),
+        (f"{GRPO} trainer.save_freq=2 trainer.total_training_steps=4", 2.1, "warn", "up to 2 are on disk at once"),
+        (f"{GRPO} trainer.save_freq=1 trainer.max_actor_ckpt_to_keep=2", 3.2, "warn", "up to 3 are on disk at once"),
+        (f"{GRPO} trainer.save_freq=1", 1.2, "ok", "none of them is removed (trainer.max_actor_ckpt_to_keep)"),
+        (f"{GRPO} trainer.save_freq=1", 1.0, "warn", "takes about 1,134 MiB"),
         (f"{VERL} trainer.save_freq=1 algorithm.adv_estimator=gae", 2.0, "warn", "takes about 2,268 MiB"),
+        (f"{VERL} trainer.save_freq=1", 2.0, "warn", "takes about 2,268 MiB"),  # verl's default is gae
+        (f'{GRPO} trainer.save_freq="$SAVE" "$@"', 1.2, "ok", "how often one is written is not known"),
+        (f"{VERL} --config-path=/conf --config-name=mine", 1.2, "ok", "how often one is written is not known"),
+        (f"{VERL} -cn mine", 1.2, "ok", "how often one is written is not known"),
+        (f"{GRPO} trainer.save_freq='${{{{trainer.test_freq}}}}'", 1.2, "ok", "how often one is written is not known"),
+        (f"{GRPO} 'trainer={{{{save_freq: 1}}}}'", 1.2, "ok", "how often one is written is not known"),
+        (f"{GRPO} trainer.save_freq=${{{{SAVE_FREQ:--1}}}}", 0.1, "ok", "no checkpoint is written"),
         (VERL, 0.1, "ok", "no checkpoint is written (trainer.save_freq: -1)"),
         (f'{VERL} "$@"', 1.2, "ok", "how often one is written is not known"),
         (f'{VERL} "$@"', 1.0, "warn", "how often one is written is not known"),
@@ -193,6 +201,80 @@ def test_the_room_is_estimated_from_what_a_launch_script_says(
     checkpoint_room.room(plan, loaded.config, {})
     told = "verl" in script
     assert asked == [str(tmp_path), str(tmp_path / "saved") if told else str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("trainer.save_freq=${SAVE_FREQ:--1}", "none of them is removed"),
+        ("trainer.save_freq=-1 trainer.save_freq=$SAVE_FREQ", "none of them is removed"),
+        ("trainer.save_freq=${OTHER:--1}", "no checkpoint is written (trainer.save_freq: -1)"),
+    ],
+)
+def test_a_launch_script_is_read_with_the_variables_that_it_gets(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    check, _ = _of_a_script(tmp_path, f"{GRPO.format(model='model')} {line}", "trainer.env={SAVE_FREQ: '1'}")
+    assert check.status == "ok" and words in check.text, check.text
+
+
+@pytest.mark.parametrize(
+    ("word", "folder"),
+    [
+        ("", "."),
+        ("trainer.default_local_dir=saved", "saved"),
+        ("trainer.default_local_dir=saved +trainer.default_local_dir=other", "other"),
+        ("trainer.default_local_dir='saved/${trainer.experiment_name}'", "saved"),
+        ("trainer.default_local_dir='\"saved/a\"'", "saved"),
+        ("trainer.default_local_dir=$HOME/saved", "home/saved"),
+        ("trainer.default_local_dir=$CKPT", None),
+        ("trainer.default_local_dir=saved trainer.default_local_dir=${CKPT}/a", None),
+        ("trainer.default_local_dir='${oc.env:CKPT}'", None),
+    ],
+)
+def test_the_folder_of_checkpoints_is_the_scripts_or_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, folder: str | None
+) -> None:
+    for name in ("saved", "other", "home/saved"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    text = f"{VERL.format(model='model')} trainer.save_freq=1 {word}"
+    check, asked = _of_a_script(tmp_path, text)
+    if folder is None:
+        assert (check.status, check.text) == ("skipped", "the script's checkpoint folder is not known")
+    assert asked == ([] if folder is None else [tmp_path / folder])
+
+
+def test_a_folder_of_checkpoints_in_the_runs_directory(tmp_path: Path) -> None:
+    (tmp_path / "p" / "n").mkdir(parents=True)
+    text = f"{VERL.format(model='model')} trainer.save_freq=1 trainer.default_local_dir=$HARBOR_TRIALS_DIR/a"
+    _, asked = _of_a_script(tmp_path, text)
+    assert asked == [tmp_path / "p" / "n"]
+
+
+@pytest.mark.parametrize("command", ["[python, -m, verl.trainer.main_ppo]", "[/usr/bin/env, python, x.py]"])
+def test_a_command_that_is_no_shell_script_is_called_so(tmp_path: Path, command: str) -> None:
+    check, _ = _of_a_script(tmp_path, "", f"trainer.command={command}")
+    assert check.text.endswith("is not known: the command is not a shell script that could be read")
+
+
+def _of_a_script(folder: Path, text: str, *sets: str) -> tuple[Check, list[Path]]:
+    """The check of a launch script with this text on a disk with much room, and the folders that were asked for it."""
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model" / "config.json").write_text(json.dumps(MODEL))
+    (folder / "script.sh").write_text(f"{text}\n")
+    command = ("trainer.kind=command", "trainer.command=[bash, script.sh]", f"trainer.cwd={folder}")
+    loaded = load_config(profile="liverl-gen1", sets=(*command, "run.name=n", *sets), env={})
+    asked: list[Path] = []
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        asked.append(Path(path))
+        return SimpleNamespace(f_bavail=1 << 20, f_frsize=1 << 20)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(checkpoint_room.os, "statvfs", statvfs)
+        plan = make_plan(loaded, folder / "p" / "n")
+        return checkpoint_room.room(plan, loaded.config, os.environ), asked
 
 
 def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:

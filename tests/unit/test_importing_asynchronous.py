@@ -83,7 +83,7 @@ def test_each_variable_of_a_generation_3_env(name: str, lower: bool, tmp_path: P
         (
             "trainer.nnodes=2 trainer.n_gpus_per_node=8 rollout.n_gpus_per_node=4",
             (3, 8, 2, 1, 0),
-            "as many GPUs",
+            "must have the same number of GPUs: set infrastructure.ngpus_per_node",
         ),
     ],
 )
@@ -140,3 +140,65 @@ def test_another_spelling_in_a_file(tmp_path: Path) -> None:
         (tmp_path / "c.yaml").write_text(text)
         with pytest.raises(ConfigError, match=r"did you mean verl\.fully_async\.(staleness|require)"):
             load_config(tmp_path / "c.yaml", env={})
+
+
+@pytest.mark.parametrize("mode", ["TRAIN_MODE=async", "TRAINING_MODE=fully_async"])
+@pytest.mark.parametrize(
+    "hosts",
+    ["", "NNODES=1", "N_NODES_ROLLOUT=0", "N_NODES_ROLLOUT=1", "NNODES=3\nN_NODES_TRAIN=2"]
+    + ["NNODES=3\nN_NODES_ROLLOUT=1", "NNODES=3\nN_NODES_TRAIN=2\nN_NODES_ROLLOUT=2", "N_NODES_ROLLOUT=$(x)"],
+)  # fmt: skip
+def test_a_mode_without_hosts_that_generate_is_left_and_the_rest_is_taken(
+    mode: str, hosts: str, tmp_path: Path
+) -> None:
+    text = (
+        f"TEMPLATE_MODULES=()\n{mode}\nMODEL_PATH=/m\nTRAIN_PROMPT_BSZ=48\nSTALENESS_THRESHOLD=0.5\n{hosts}\n"
+    )
+    (tmp_path / "r.env").write_text(text)
+    found, loaded = _loaded(read_path(tmp_path / "r.env"), tmp_path)
+    config = loaded.config
+    assert config.verl.trainer_mode is None and config.model.model_path == "/m"
+    assert config.training.train_batch_size == 48 and config.verl.fully_async.staleness_threshold == 0.5
+    assert not found.overrides, "the other trainer of verl's has no such keys"
+    (left,) = [note for note in found.not_taken if note.what == mode]
+    assert left.place == f"{tmp_path / 'r.env'}:2"
+    assert "N_NODES_ROLLOUT" in left.why and "verl.rollout_gpus" in left.why
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "default"),
+    [
+        ("trainer.nnodes=$NN rollout.nnodes=1", "1{0} x 8{0} GPUs train, 1 x 8{0} generate", False),
+        ("", "1{0} x 8{0} GPUs train, 1{0} x 8{0} generate", True),
+        (
+            "trainer.nnodes=2 trainer.n_gpus_per_node=4 rollout.nnodes=1 rollout.n_gpus_per_node=4",
+            "2 x 4 GPUs train, 1 x 4 generate",
+            False,
+        ),
+    ],
+)
+def test_a_number_that_is_verls_default_is_called_so(
+    text: str, words: str, default: bool, tmp_path: Path
+) -> None:
+    found, _ = script(text, tmp_path)
+    (key,) = [key for key in found.taken if key.key == "infrastructure.nnodes"]
+    assert (key.source, key.default) == (words.format(" (verl's default)"), default)
+
+
+@pytest.mark.parametrize("mode", ["", "TRAIN_MODE=sync\n", "TRAIN_MODE=separate_async\n"])
+@pytest.mark.parametrize(
+    ("hosts", "taken"),
+    [((1, 0, 1), True), ((3, 0, 3), True), ((2, 1, 3), False), ((2, None, 3), False), ((None, 1, 3), False)]
+    + [((1, 1, 1), False), ((1, None, None), False), ((1, 0, None), True)],
+)  # fmt: skip
+def test_hosts_that_this_mode_does_not_split_are_left(
+    mode: str, hosts: tuple[int | None, ...], taken: bool, tmp_path: Path
+) -> None:
+    names = ("N_NODES_TRAIN", "N_NODES_ROLLOUT", "NNODES")
+    words = [f"{name}={number}" for name, number in zip(names, hosts, strict=True) if number is not None]
+    text = "\n".join(["TEMPLATE_MODULES=()", "MODEL_PATH=/m", "TRAIN_PROMPT_BSZ=48", *words])
+    (tmp_path / "r.env").write_text(f"{mode}{text}\n")
+    found, loaded = _loaded(read_path(tmp_path / "r.env"), tmp_path)
+    assert loaded.config.infrastructure.nnodes == (hosts[2] or 1)
+    left = [note.what for note in found.not_taken if note.what.startswith("N_NODES")]
+    assert left == ([] if taken else [word for word in words if word.startswith("N_NODES")])

@@ -152,6 +152,62 @@ def test_a_secret_is_found_each_time_and_only_its_part_is_looked_at(seen: list[b
     assert not any(SECRET.encode() in text for text in snapshot_json._clean._newest)
 
 
+def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """Each struct that a value of this type may be or hold."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+        for field in msgspec.structs.fields(kind):
+            yield from structs(field.type)
+    for part in get_args(kind):
+        yield from structs(part)
+
+
+SMALL = (snapshot_json._FlatReplica, snapshot_json._SmallReplica, snapshot_json._SmallHead)
+
+
+@pytest.mark.parametrize("kind", sorted({*structs(Snapshot), *SMALL}, key=lambda kind: kind.__name__))
+def test_no_field_of_a_snapshot_names_a_secret_in_another(kind: type[msgspec.Struct]) -> None:
+    """Each text field is filled with the name of a secret, and each later one with a secret: what the whole hides, the
+    parts hide."""
+    redacted_json._plan(kind)
+    texts = [f.name for f in msgspec.structs.fields(kind) if f.type in (str, str | None)]
+    given_ = {f.name: least(f.type) for f in msgspec.structs.fields(kind) if f.required}
+    for number, name in enumerate(texts):
+        for later in texts[number + 1 :]:
+            one = kind(**{**given_, name: "HF_TOKEN", later: "s3cr3tvalue9x"})
+            whole_ = redact.data(msgspec.json.encode(one))
+            assert json.loads(redacted_json.encode(one, CleanTexts())) == json.loads(whole_), (name, later)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": str, "value": str},
+        {"Name": str | None, "value": tuple[str, ...]},
+        {"other": str, "name": str, "between": str, "at": float, "value": Any},
+    ],
+)
+def test_a_pair_of_a_name_and_its_value_is_refused(fields: dict[str, Any]) -> None:
+    """Each is harmless alone, and together they are a secret: ``redact`` on the whole would hide it."""
+    made = msgspec.defstruct("Pair", list(fields.items()))
+    (first, second) = (name for name in fields if name.lower() in ("name", "value"))
+    with pytest.raises(TypeError, match=f"Pair: {first} may name a secret in {second}"):
+        redacted_json._plan(made)
+    holder = msgspec.defstruct("Holder", [("items", tuple[made, ...])])
+    one = made(
+        *(0.0 if kind is float else ("HF_TOKEN" if kind is str else "s3cr3t") for kind in fields.values())
+    )
+    with pytest.raises(TypeError, match="Pair"):
+        redacted_json.encode(holder((one,)), CleanTexts())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"value": str, "name": str}, {"name": str, "value": float}, {"name": str}]
+)
+def test_other_fields_are_not(fields: dict[str, Any]) -> None:
+    redacted_json._plan(msgspec.defstruct("Pair", list(fields.items())))
+
+
 class Plain(msgspec.Struct):
     name: str
 

@@ -16,7 +16,10 @@ from liverl.exit_codes import ExitCode
 from liverl.model import SCHEMA
 from liverl.observe.metrics.series import Series
 from liverl.offline.charts_svg import COLUMNS, overlaid
+from liverl.offline.step_timeline import StepTimeline
+from liverl.offline.timeline_shown import TimelineShown
 from liverl_tui.cli.main import run
+from liverl_tui.text.timeline import lines as timeline_lines
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -66,6 +69,14 @@ def test_timeline_of_a_run_without_steps(tmp_path: Path, said: Said) -> None:
     put(tmp_path / "run" / "events.jsonl", "", T)
     code, out, err = said("timeline", str(tmp_path / "run"), "--json")
     assert (code != 0, out) == (True, "") and "has no step yet" in err
+
+
+@pytest.mark.parametrize(
+    ("running", "first"), [(True, "step 4 of r (still running)"), (False, "step 4 of r")]
+)
+def test_a_step_that_has_not_ended_is_called_so(running: bool, first: str) -> None:
+    step = StepTimeline(step=4, begin=T, end=None, seconds=None, running=running)
+    assert next(timeline_lines(TimelineShown("r", "/r", running, step))) == first
 
 
 def test_disk_as_json(tmp_path: Path, said: Said) -> None:
@@ -120,12 +131,12 @@ def test_overlaid_curves_have_one_axis() -> None:
 
 def test_a_list_that_is_not_whole_says_so(tmp_path: Path, said: Said) -> None:
     folder = made(tmp_path / "run")
-    assert "not whole" not in said("trials", "ls", "--run", str(folder), "--filter", "reward>=0")[2]
+    assert "incomplete list" not in said("trials", "ls", "--run", str(folder), "--filter", "reward>=0")[2]
     (folder / "rollouts").mkdir()
     os.mkfifo(folder / "rollouts" / "2.jsonl")
     for more in ((), ("--json",)):
         code, out, err = said("trials", "ls", "--run", str(folder), "--filter", "reward>=0", *more)
-        assert code == 0 and "t-3" in out and "not whole: rollouts/2.jsonl could not be read: " in err
+        assert code == 0 and "t-3" in out and "incomplete list: rollouts/2.jsonl could not be read: " in err
     listed = json.loads(out)
     assert listed["whole"] is False and [gap.partition(" ")[0] for gap in listed["gaps"]] == [
         "rollouts/2.jsonl"

@@ -29,8 +29,9 @@ from liverl.observe.trials.records import MOST_REWARDS
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.trial import Trial
 from liverl.offline import trial_index
-from liverl.offline.trial_index import NAME, RunIndex
+from liverl.offline.trial_index import GAPS, NAME, RunIndex
 from liverl.rundir.layout import RunDir
+from liverl_tui.widgets.dashboard.trial_whole import _gap_words
 
 TASKS = ("move-1", "copy-2", "ünicode")
 TRIALS = st.builds(
@@ -544,6 +545,26 @@ def test_a_dump_that_must_not_be_read_is_named(tmp_path: Path) -> None:
     index = RunIndex(RunDir(tmp_path), live=False, own=True)
     index.refresh()
     assert names(index) == ["a_0"] and [gap.partition(" ")[0] for gap in index.gaps] == ["rollouts/2.jsonl"]
+
+
+def test_what_could_not_be_read_is_named_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = RunIndex(RunDir(tmp_path), live=False, own=True)
+    for count, more in ((GAPS, 0), (GAPS + 1, 1), (20_000, 20_000 - GAPS)):
+        index.unread = {f"trials/{number}": "Permission denied" for number in range(count)}
+        first = [f"trials/{number} could not be read: Permission denied" for number in range(GAPS)]
+        last = [f"and {more:,} more could not be read"] if more else []
+        assert list(index.gaps) == first + last
+        index.full = True
+        assert len(index.gaps) == GAPS + 1 and index.gaps[0].startswith("only the newest")
+        assert index.gaps[-1] == f"and {more + 1:,} more could not be read"
+        index.full = False
+    assert _gap_words(index.first_gaps(1)) == (
+        "▲ incomplete list: trials/0 could not be read: Permission denied, and 19,999 more could not be read"
+    )
+    index.unread = {}
+    assert index.gaps == () and _gap_words(index.first_gaps(1)) == ""
 
 
 # -- how many

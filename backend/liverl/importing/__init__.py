@@ -3,6 +3,6 @@ only a shell could tell is listed with its line."""
 
 from __future__ import annotations
 
-from liverl.importing.read import Imported, NothingToImport, Said, read_path, script_says
+from liverl.importing.read import Imported, NoScript, NothingToImport, Said, read_path, script_says
 
-__all__ = ["Imported", "NothingToImport", "Said", "read_path", "script_says"]
+__all__ = ["Imported", "NoScript", "NothingToImport", "Said", "read_path", "script_says"]

@@ -14,7 +14,11 @@ def pools(builder: Builder, place: Place) -> None:
     given = {name: builder.numbers.get(name, (default, place)) for name, default in POOLS.items()}
     train, each, rollout, per_host = (number for number, _ in given.values())
     where = next((at for name, (_, at) in given.items() if name in builder.numbers), place)
-    words = f"{train} x {each} GPUs train, {rollout} x {per_host} generate"
+    texts = [
+        str(number) if name in builder.numbers else f"{number} (verl's default)"
+        for name, (number, _) in given.items()
+    ]
+    words = "{} x {} GPUs train, {} x {} generate".format(*texts)
     if train == rollout and each + per_host <= MOST_GPUS:  # as in verl's examples for one host
         placed = {"infrastructure.nnodes": train, "infrastructure.ngpus_per_node": each + per_host}
         placed |= {"verl.rollout_gpus": per_host}
@@ -29,7 +33,7 @@ def pools(builder: Builder, place: Place) -> None:
         }
         placed |= {"verl.train_nodes": train, "verl.rollout_nodes": rollout}
         if each != per_host:
-            why = "in a run of ours all hosts have as many GPUs: correct infrastructure.ngpus_per_node, and the numbers"
-            builder.leave(words, where, f"{why} of hosts (verl.train_nodes, verl.rollout_nodes)")
+            why = "all hosts of a run must have the same number of GPUs: set infrastructure.ngpus_per_node to it, and "
+            builder.leave(words, where, f"{why}adapt verl.train_nodes and verl.rollout_nodes")
     for key, number in placed.items():
-        builder.take(key, str(number), where, words)
+        builder.take(key, str(number), where, words, default=not builder.numbers)

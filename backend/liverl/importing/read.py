@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -22,13 +22,14 @@ from liverl.importing.shell_words import Command, Unreadable, Word, commands, pl
 from liverl.importing.targets import (
     DEFAULTS,
     INSTEAD,
+    KEYS,
     LIVE_IN_MIRROR,
     MIRROR_SECTIONS,
     NOT_HERE,
     VERL_VARIABLES,
     WITHOUT_MEANING,
 )
-from liverl.importing.values import Place, Scope, Unknown, Untold
+from liverl.importing.values import Place, Scope, Unknown, Untold, Value
 from liverl.plan.inherit import names_secret
 from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util.plural import quantity
@@ -38,7 +39,18 @@ MOST = 4 << 20  # bytes of a file that is read
 Kind = Literal["env file", "launch script", "LiveRL configuration"]
 _TRAINER = re.compile(r"(?:^|[./])(?:main_ppo|fully_async_main)(?:\.py)?$")
 _FULLY_ASYNC = "fully_async_main"
-_ASYNC = ("async", "fully_async")  # TRAIN_MODE of a generation-3 .env
+# The variables of a generation-3 .env that choose the trainer, and their values for the fully asynchronous one.
+_MODES = ("TRAIN_MODE", "TRAINING_MODE")
+_ASYNC = ("async", "fully_async")
+_HOSTS = ("N_NODES_TRAIN", "N_NODES_ROLLOUT", "NNODES")
+_NOT_SPLIT = (
+    "the fully asynchronous trainer generates on GPUs of its own, and N_NODES_TRAIN and N_NODES_ROLLOUT, both at least "
+    "1 and together NNODES, are not set here: set verl.trainer_mode: fully_async with verl.train_nodes and "
+    "verl.rollout_nodes, or with verl.rollout_gpus for GPUs of each host"
+)
+_NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
+# Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
+_OTHER_CONFIG = ("--config-", "-cp", "-cn", "-cd")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_][\w./@-]*(?:=|$)")
 _SCRIPTS = ("repos/harbor-verl-train/scripts", "scripts")  # of LiveRL's repository, below its folder
 _TEMPLATES = "scripts/templates"
@@ -46,6 +58,10 @@ _TEMPLATES = "scripts/templates"
 
 class NothingToImport(Exception):
     """The path holds nothing that can be imported; the message says what was found and what was expected."""
+
+
+class NoScript(NothingToImport):
+    """The file is no text that a shell could read."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -85,29 +101,59 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a launch script tells verl's trainer. ``values``: our keys, as text; ``saved_to``: where checkpoints go,
-    "" = not told; ``whole``: no part of the command is left to a shell, so that verl's defaults hold for the rest."""
+    """What a launch script tells verl's trainer. ``values``: our keys, as text, and verl's defaults of those of which
+    it is certain that nobody sets them; a key that is not in it is not known. ``saved_to``: where checkpoints go, "" =
+    not told, None = told, but not known."""
 
     values: dict[str, str]
-    saved_to: str
-    whole: bool
+    saved_to: str | None
 
 
-def script_says(path: Path) -> Said:
+def script_says(path: Path, env: Mapping[str, str]) -> Said:
     """What the script at ``path`` tells verl's trainer, whether or not it makes a configuration of ours. Nothing is
-    executed.
+    executed. ``env``: the variables with which it is started.
 
     Raises:
-        NothingToImport: it is no script, or starts no trainer of verl that can be seen.
+        NoScript: it is no script.
+        NothingToImport: it starts no trainer of verl that can be seen.
         OSError: it cannot be read.
     """
     builder, scope = Builder(), Scope()
+    scope.values = {name: Value(Place("the environment", 1), text) for name, text in env.items()}
     if not _read_script(builder, scope, path, _commands(path, _text(path))):
         raise NothingToImport(f"{path.name} starts no trainer of verl that can be seen")
     builder.settle()
-    words = [what.lstrip("+").partition("=") for what, _, _ in builder.left]
-    saved_to = next((value.strip("'\"") for key, _, value in words if key == SAVED_TO), "")
-    return Said({key: one.text for key, one in builder.values.items()}, saved_to, not scope.untold)
+    left = [what for what, _, _ in builder.left]
+    unread = [*(word for word, _ in builder.overrides.values()), *(one.what for one in scope.untold)]
+    unclear = {_key(word) for word in (*left, *unread)}
+    values = {key: one.text for key, one in builder.values.items()}
+    # Hydra takes the last word of a key, and a section as a whole (``trainer={...}``).
+    certain = not scope.untold and not any(map(_of_another_file, (*left, *unread)))
+    for theirs, ours in KEYS.items():
+        if any(theirs == key or theirs.startswith(f"{key}.") for key in unclear):
+            values.pop(ours, None)
+        elif certain and ours in DEFAULTS:
+            values.setdefault(ours, DEFAULTS[ours])
+    if SAVED_TO in {_key(one.what) for one in scope.untold}:
+        return Said(values, None)
+    saved_to = [word.partition("=")[2].strip("'\"") for word in left if _key(word) == SAVED_TO]
+    return Said(values, _until_interpolation(saved_to[-1]) if saved_to else "")
+
+
+def _key(word: str) -> str:
+    """The key of an override of verl's."""
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _of_another_file(word: str) -> bool:
+    """Whether a word has Hydra read a configuration that is not verl's own."""
+    return word.startswith(_OTHER_CONFIG) or _key(word) == "hydra.searchpath"
+
+
+def _until_interpolation(path: str) -> str | None:
+    """A path up to where Hydra writes another key's value into it; None if that is not a whole folder."""
+    known, dollar, _ = path.partition("${")
+    return None if dollar and not known.endswith("/") else known
 
 
 def read_path(path: Path) -> Imported:
@@ -131,7 +177,7 @@ def read_path(path: Path) -> Imported:
 def _text(path: Path) -> str:
     data = read_regular(path, MOST)
     if b"\0" in data[:4096]:
-        raise NothingToImport(f"{path} is no text; expected a .env, a shell script, or LiveRL's config.yaml")
+        raise NoScript(f"{path} is no text; expected a .env, a shell script, or LiveRL's config.yaml")
     return data.decode("utf-8", "replace")
 
 
@@ -139,7 +185,7 @@ def _commands(path: Path, text: str) -> list[Command]:
     try:
         return list(commands(text))
     except Unreadable as error:
-        raise NothingToImport(f"{path}: {error}, so that it is no script that a shell could read") from None
+        raise NoScript(f"{path}: {error}, so that it is no script that a shell could read") from None
 
 
 # --- generation 3 -------------------------------------------------------------------------------------
@@ -158,9 +204,11 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
         files.append(str(template))
         _read_settings(scope, _commands(template, _text(template)), template, builder)
     _verl(builder, path)
-    builder.fully_async = any(
-        name in scope.values and scope.values[name].text in _ASYNC for name in ("TRAIN_MODE", "TRAINING_MODE")
-    )
+    mode = _async_mode(scope)
+    split = _split(scope)
+    builder.fully_async = mode is not None and split is not None and min(split) > 0
+    if mode is not None and not builder.fully_async:
+        builder.leave(f"{mode}={scope.values[mode].text}", scope.values[mode].place, _NOT_SPLIT)
     builder.take("agent.kind", "harbor", Place(str(path), 1), "rows are run by Harbor")
     keys = dict(VARIABLES)
     for name, value in scope.values.items():
@@ -179,9 +227,14 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
             builder.leave(name, value.place, WITHOUT_MEANING[name])
         elif name in NOT_HERE:
             builder.leave(f"{name}={value.text}", value.place, NOT_HERE[name])
+        elif known in _HOSTS[:2] and not builder.fully_async and (split is None or split[1] > 0):
+            builder.leave(f"{name}={value.text}", value.place, _NO_HOSTS)
         elif known in keys:
             text = value_from(known, value.text)
             builder.take(keys[known], text, value.place, name, default=value.default)
+        elif VERL_VARIABLES.get(known) in asynchronous.KEYS:  # of no other trainer's, whichever is taken
+            key = asynchronous.KEYS[VERL_VARIABLES[known]]
+            builder.take(key, value.text, value.place, name, default=value.default)
         elif known in VERL_VARIABLES:
             builder.word(f"{VERL_VARIABLES[known]}={value.text}", value.place, name, default=value.default)
         elif not _axis(builder, name, value.text, value.place):
@@ -192,11 +245,26 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
     return _finished("env file", builder, scope, files, path)
 
 
+def _async_mode(scope: Scope) -> str | None:
+    """The variable that chooses the fully asynchronous trainer; None if none does."""
+    return next((name for name in _MODES if name in scope.values and scope.values[name].text in _ASYNC), None)
+
+
+def _split(scope: Scope) -> tuple[int, int] | None:
+    """How many hosts of a .env only train, and how many only generate; None if it does not say that for all hosts. It
+    has no word for GPUs of one host that only generate."""
+    texts = [scope.values[name].text if name in scope.values else "" for name in _HOSTS]
+    train, rollout, hosts = (int(text) if text is not None and text.isdecimal() else -1 for text in texts)
+    hosts = 1 if texts[-1] == "" else hosts  # as here and in LiveRL
+    return (train, rollout) if min(train, rollout) >= 0 and train + rollout == hosts else None
+
+
 def _axis(builder: Builder, name: str, text: str, place: Place) -> bool:
     """The four choices of a .env. False if the variable is none of them."""
-    if name in ("TRAIN_MODE", "TRAINING_MODE"):
+    if name in _MODES:
         if text in _ASYNC:
-            builder.take("verl.trainer_mode", "fully_async", place, name)
+            if builder.fully_async:
+                builder.take("verl.trainer_mode", "fully_async", place, name)
         elif text != "sync":
             builder.leave(
                 f"{name}={text}", place, "set verl.trainer_mode: sync, separate_async or fully_async"

@@ -15,6 +15,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,7 @@ from liverl.util.regular_file import read_regular
 NAME = "trials.index"
 LARGEST = 512 << 20  # bytes of a file; more trials are indexed in memory only
 MOST = 1_000_000  # trials in an index; the newest steps come first
+GAPS = 20  # of what could not be read is named
 KEPT = 16  # indexes of foreign runs in the user's cache; the oldest ones are removed
 WRITE_S = 30.0  # seconds between two writings while trials are read
 Progress = Callable[[int, int], None]  # (folders that were read, of how many)
@@ -85,9 +87,17 @@ class RunIndex:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why not all trials of the run are in the index, a sentence each; none if all are."""
-        full = (f"only the newest {MOST:,} trials are indexed",) if self.full else ()
-        return (*full, *(f"{path} could not be read: {why}" for path, why in self.unread.items()))
+        """As ``first_gaps``, so many as a person reads."""
+        return self.first_gaps(GAPS)
+
+    def first_gaps(self, most: int) -> tuple[str, ...]:
+        """Why not all trials of the run are in the index, at most ``most`` sentences and the number of further ones;
+        none if all are."""
+        texts = [f"only the newest {MOST:,} trials are indexed"] if self.full else []
+        named = list(islice(self.unread.items(), max(0, most - len(texts))))
+        texts += [f"{path} could not be read: {why}" for path, why in named]
+        more = len(self.unread) - len(named)
+        return (*texts, f"and {more:,} more could not be read") if more else tuple(texts)
 
     def refresh(self, progress: Progress = lambda done, total: None) -> bool:
         """Read what is new on disk, the newest steps first; return whether anything was.

@@ -63,7 +63,8 @@ class Wanted(msgspec.Struct, frozen=True):
 class TrialsListed(msgspec.Struct, frozen=True):
     """``trials ls --json``. ``step``: of which all trials were looked at; None: those of the run were, of which it has
     ``total``: all of them (``whole``), or its newest ones; ``matched``: those that the filters leave, of which
-    ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each."""
+    ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each, at most 20 and
+    the number of the others."""
 
     run: str
     run_dir: str

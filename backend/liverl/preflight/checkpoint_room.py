@@ -4,14 +4,13 @@ and from how often one is written. A launch script is read for both; nothing of 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from liverl.config.schema import RunConfig
-from liverl.importing import NothingToImport, Said, script_says
-from liverl.importing.targets import DEFAULTS as VERL_DEFAULTS
+from liverl.importing import NoScript, NothingToImport, Said, script_says
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import GAE
@@ -28,16 +27,17 @@ LITTLE_GIB = 50
 # Bytes of a parameter in a checkpoint of verl's (save_contents: model, optimizer, extra): the weights and AdamW's two
 # moments, in float32.
 _BYTES = 4 + 8
+_NO_SCRIPT = "the command is not a shell script that could be read"
 _KEEP = "training.keep_checkpoints"
 
 
 class Saving(msgspec.Struct, frozen=True):
-    """What is known of a training's checkpoints. ``folder``: where they go; ``parameters``: of the model, 0 = not
-    known, and ``unknown`` says why; ``every``: steps between two, None = not known, 0 or less = none is written;
-    ``steps``: of the training; ``kept``: how many stay, None = all; ``critic``: one is trained and saved, too;
+    """What is known of a training's checkpoints. ``folder``: where they go, None = not known; ``parameters``: of the
+    model, 0 = not known, and ``unknown`` says why; ``every``: steps between two, None = not known, 0 or less = none is
+    written; ``steps``: of the training; ``kept``: how many stay, None = all; ``critic``: one is trained and saved, too;
     ``keys``: the names of save_freq and of the number that stays, where the user sets them."""
 
-    folder: Path
+    folder: Path | None
     parameters: int = 0
     unknown: str = ""
     every: int | None = None
@@ -53,6 +53,8 @@ def room(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> 
     if plan.script is not None and elsewhere(config):
         return Check(NAME, "skipped", "the command runs on another host")
     saving = _of_script(plan, env) if plan.script is not None else _of_run(plan, config, env)
+    if saving.folder is None:
+        return Check(NAME, "skipped", "the script's checkpoint folder is not known")
     there = next((path for path in (saving.folder, *saving.folder.parents) if path.exists()), None)
     if there is None:
         return Check(NAME, "skipped", f"{saving.folder} does not exist")
@@ -129,20 +131,20 @@ def _of_run(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Saving:
 def _of_script(plan: Plan, env: Mapping[str, str]) -> Saving:
     """Of a launch script, as far as its text says it. A model that it is given in ``MODEL_PATH`` counts."""
     script, cwd = main_service(plan), main_folder(plan)
-    said, why = _said(cwd / (script_of(script.argv) or script.argv[0]))
+    env = {name: text.replace("{run_dir}", plan.run_dir) for name, text in variables_of(script, env).items()}
+    said, why = _said(script.argv, cwd, env)
     name = script.env.get("MODEL_PATH") or said.values.get("model.model_path", "")
     count, unknown = 0, why or "the script does not say which model it trains"
     if name:
         try:
-            count, unknown = _parameters(_model(cwd, name, variables_of(script, env)), name)
+            count, unknown = _parameters(_model(cwd, name, env), name)
         except OSError as error:
             unknown = f"{name}: {error.strerror or error}"
-    every = said.values.get("training.save_freq", VERL_DEFAULTS["training.save_freq"] if said.whole else "")
     return Saving(
-        folder=cwd / said.saved_to,
+        folder=None if said.saved_to is None else cwd / os.path.expanduser(said.saved_to),
         parameters=count,
         unknown=unknown,
-        every=_number(every),
+        every=_number(said.values.get("training.save_freq", "")),
         steps=_number(said.values.get("training.total_steps", "")),
         kept=_number(said.values.get(_KEEP, "")),
         critic=said.values.get("algorithm.adv_estimator") == GAE,
@@ -150,14 +152,18 @@ def _of_script(plan: Plan, env: Mapping[str, str]) -> Saving:
     )
 
 
-def _said(file: Path) -> tuple[Said, str]:
+def _said(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[Said, str]:
     """What a launch script says, and else why nothing of it is known."""
+    script = script_of(argv)
     try:
-        return script_says(file), ""
+        return script_says(cwd / (script or argv[0]), env), ""
+    except NoScript:
+        why = _NO_SCRIPT
     except NothingToImport as error:
-        return Said({}, "", whole=False), str(error)
+        why = str(error)
     except OSError as error:
-        return Said({}, "", whole=False), f"{file}: {error.strerror or error}"
+        why = f"{cwd / script}: {error.strerror or error}" if script else _NO_SCRIPT
+    return Said({}, ""), why
 
 
 def _number(text: str) -> int | None:

@@ -4,7 +4,8 @@
 were looked at the last time. Here only what can hold a text is looked at, and once: each struct has a *mirror* without
 numbers and without names of fields, which msgspec fills and encodes many times as fast as Python reads it. A part whose
 mirror ``redact`` would leave as it is holds no secret, and is encoded as it is. Any other goes through ``redact.data``
-with its names, as the whole did.
+with its names, as the whole did. Fields are looked at one by one, so a struct in which the text of one field says that
+another holds a secret (``name``, ``value``) is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
@@ -20,6 +22,7 @@ from liverl.util import redact
 
 _NUMBERS = (int, float, bool, types.NoneType)
 _SAMPLE = "0123456789abcdefQx"  # is hidden below any name that names a secret
+_NAME = "HF_TOKEN"  # names a secret
 _encode = msgspec.json.Encoder().encode
 
 
@@ -120,6 +123,11 @@ def _mirrored(value: Any, mirror: Any) -> Any:
 
 @cache
 def _plan(struct: type[msgspec.Struct]) -> _Plan:
+    """How ``struct`` is looked at.
+
+    Raises:
+        TypeError: two of its fields are a secret only together.
+    """
     leaves: list[str] = []
     items: list[tuple[str, type[msgspec.Struct]]] = []
     below: list[tuple[str, type[msgspec.Struct]]] = []
@@ -129,7 +137,26 @@ def _plan(struct: type[msgspec.Struct]) -> _Plan:
             (items if several else below).append((field.name, inner))
         elif _holds_text(field.type):
             leaves.append(field.name)
+    pair = _secret_pair(leaves)
+    if pair is not None:
+        raise TypeError(
+            f"{struct.__name__}: {pair[0]} may name a secret in {pair[1]}; rename one of these fields"
+        )
     return _Plan(tuple(leaves), _struct(struct, [(name, Any) for name in leaves]), tuple(items), tuple(below))
+
+
+def _secret_pair(names: Sequence[str]) -> tuple[str, str] | None:
+    """A field of these whose text may name the secret in a later one, and that one; None if there are none. What is
+    between them may be left out of the JSON."""
+    alone = [name for name in names if not _hides({name: _NAME}) and not _hides({name: _SAMPLE})]
+    pairs = list(combinations(alone, 2))
+    if not _hides([{one: _NAME, other: _SAMPLE} for one, other in pairs]):
+        return None
+    return next((pair for pair in pairs if _hides(dict(zip(pair, (_NAME, _SAMPLE), strict=True)))), None)
+
+
+def _hides(plain: Any) -> bool:
+    return _is_changed(_encode(plain))
 
 
 @cache

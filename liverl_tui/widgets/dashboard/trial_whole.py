@@ -214,7 +214,7 @@ class WholeRun:
             self._answered = None
             await self._answer()
         reading.result()
-        self.problem = _gap_words(index.gaps)
+        self.problem = _gap_words(index.first_gaps(1))
         self._read_at = time.monotonic()
         self._took = self._read_at - begun
 
@@ -226,11 +226,8 @@ class WholeRun:
 
 
 def _gap_words(gaps: Sequence[str]) -> str:
-    """Why the list is not whole, for a title; "" if it is."""
-    if not gaps:
-        return ""
-    more = f", and {len(gaps) - 1} more" if len(gaps) > 1 else ""
-    return f"▲ not whole: {one_line(gaps[0])}{more}"
+    """Why the list is incomplete, for a title; "" if it is not."""
+    return f"▲ incomplete list: {one_line(', '.join(gaps))}" if gaps else ""
 
 
 def _rows(index: TrialIndex, asked: Asked) -> list[int]:
