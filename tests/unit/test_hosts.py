@@ -490,6 +490,11 @@ def gone(host: NodeStatus, since: float = 0.0) -> NodeStatus:
     return replace(host, state="lost", why=DEAD, since=since, command=LINE)
 
 
+async def ended(task: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(120):
+        await task
+
+
 N2 = NodeStatus("n2", "10.0.0.2", "n2", "ready", "", 0.0)
 
 
@@ -505,7 +510,7 @@ async def test_a_lost_host_that_another_has_replaced_is_not_waited_for_again() -
         await asyncio.sleep(0)
         for _ in range(3):
             nodes.observe((HOSTS[0], gone(HOSTS[1]), N2))
-        await asyncio.wait_for(waits, 60)
+        await ended(waits)
     assert nodes.cause is None
     kinds = ("is gone: " + DEAD + "; waiting", "joined again")
     assert [sum(kind in text for text in hub.said) for kind in kinds] == [1, 1]
@@ -568,7 +573,7 @@ class Answers:
         if self.silent & set(names):
             await self.waits.wait()
         facts = {name: facts_of(name) for name in names if name not in self.silent}
-        return NodeAnswer(facts, {name: "no answer within 60 s" for name in self.silent & set(names)})
+        return NodeAnswer(facts, dict.fromkeys(self.silent & set(names), "no answer within 60 s"))
 
 
 async def test_a_spare_host_that_is_only_being_checked_does_not_end_a_run() -> None:
@@ -605,7 +610,7 @@ async def test_a_host_that_does_not_answer_before_a_restart_ends_the_run_at_the_
     assert nodes.cause is None
     hub.clock += 1
     await checked(nodes, hub, ray_nodes("n0", "n1"))
-    await asyncio.wait_for(waits, 60)
+    await ended(waits)
     assert nodes.cause is not None
     assert nodes.cause.text == (
         "1 host of 2 did not join within 60 s (ray.node_deadline): n1: a task there gave no answer: no answer within "
@@ -638,7 +643,7 @@ async def test_a_cluster_of_others_that_does_not_answer_ends_the_run_at_the_dead
     hub.clock += 1
     await nodes.look()
     if before:
-        await asyncio.wait_for(waits, 60)
+        await ended(waits)
     assert nodes.cause is not None
     assert nodes.cause.text == (
         "2 hosts of 2 did not join within 60 s (ray.node_deadline): cannot reach the dashboard at 10.0.0.1:8265: "
@@ -657,3 +662,20 @@ async def test_a_lost_host_is_lost_since_it_was_though_its_name_is_not_that_of_r
         await checked(nodes, hub, (unnamed[0], replace(unnamed[1], state="DEAD")))
     lost = [(node.name, node.since) for node in nodes.statuses if node.state == "lost"]
     assert lost == [("n1", 105.0)]
+
+
+async def test_a_host_that_is_lost_right_after_a_restart_is_missed() -> None:
+    """The trainer starts at the answers of all, before the next look."""
+    hub, answers = Hub(), Answers()
+    nodes = watching(hub, answers.ask)
+    await checked(nodes, hub, ray_nodes("n0", "n1"), told=2)
+    await checked(nodes, hub, ray_nodes("n0", "n1"))
+    waits = [asyncio.create_task(nodes.before_restart((hub.clock,), name)) for name in ("trainer", "other")]
+    await asyncio.sleep(0)
+    assert nodes._inspection is not None
+    assert not any(one.done() for one in waits), "all that end the run wait"
+    nodes._inspection.look(ray_nodes("n0", "n1"), "")
+    for one in waits:
+        await ended(one)
+    await checked(nodes, hub, ray_nodes("n0", "n1", dead="n1"))
+    assert f"host n1 (10.0.0.1) is gone: {DEAD}; waiting up to 60 s" in hub.said[-1]

@@ -211,8 +211,9 @@ class Nodes:
         anew, or Ray has said that one is gone and all have joined again. ``failed_at``: Unix seconds of its last
         failure; empty: it has not failed.
 
-        Returns once all hosts are there, or the run ends: at the latest after ``node_deadline``. Ray's word alone would be too late: it came 25 s after the
-        end of the trainer on a busy host, and the trainer would have started on a host that is gone.
+        Returns once all hosts are there, or the run ends: at the latest after ``node_deadline``. Ray's word alone
+        would be too late: it came 25 s after the end of the trainer on a busy host, and the trainer would have started
+        on a host that is gone.
         """
         hub, inspection = self._supervisor, self._inspection
         if not failed_at or not (self._complete or self._restart_held or self._gone is not None):
