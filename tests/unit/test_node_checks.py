@@ -418,7 +418,7 @@ async def test_what_was_answered_before_all_was_forgotten_does_not_count() -> No
 
 async def test_an_invalid_answer_keeps_out_its_node_alone() -> None:
     asked = Asked()
-    asked.answers = {"a": replace(FIRST, versions={"verl": None}), "b": N1}  # type: ignore[dict-item]
+    asked.answers = {"a": replace(FIRST, versions={"verl": None}), "b": N1}
     inspection = Inspection(CHECKS, asked.ask, str, lambda: None, asked.clock)
     await looked(inspection, asked, NODES, 100.0)
     assert inspection.lacks["a"].fatal == (

@@ -135,9 +135,8 @@ class Nodes:
             None  # why a host that is waited for is gone, while the trainer starts again
         )
         self._answered: set[tuple[str, str]] = set()  # (IP, id) of lost hosts without which all were there
-        self._since: float | None = (
-            None  # since when hosts are waited for; None: the head has not answered yet
-        )
+        # Since when hosts are waited for; None: the head has not answered yet.
+        self._since: float | None = None
         self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
         self._unwritten: str | None = ""  # why that is not written yet; None once it is
         self._figures, self._figures_at = Figures(), float("-inf")
