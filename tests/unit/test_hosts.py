@@ -17,11 +17,11 @@ from liverl.hosts.refusals import refusal
 from liverl.hosts.states import JoinedHost, read_states
 from liverl.model import NodeStatus
 from liverl.plan.ray import ray_plan
-from liverl.plan.spec import NodeChecks
+from liverl.plan.spec import NodeChecks, RayPlan
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
 from liverl.verl.discovery.address_client import NodeAnswer
-from liverl.verl.discovery.ray_rest import RayNode
+from liverl.verl.discovery.ray_rest import RayError, RayNode
 from liverl_tui.cli.main import run as liverl_tui
 from liverl_tui.cli.nodes import lines
 from liverl_tui.cli.status_table import render
@@ -479,3 +479,203 @@ async def test_a_trainer_does_not_start_again_when_the_run_ends() -> None:
     nodes.observe((HOSTS[0], replace(HOSTS[1], state="lost", why=DEAD, command=LINE)))
     await waits
     assert nodes.cause is not None and "did not join within 60 s (ray.node_deadline)" in nodes.cause.text
+
+
+def plan_of_two() -> RayPlan:
+    plan = ray_plan(load_config(profile="cpu-verl", env={}).config, Hub.run_dir)
+    return replace(plan, hosts=2, node_deadline=60.0)
+
+
+def gone(host: NodeStatus, since: float = 0.0) -> NodeStatus:
+    return replace(host, state="lost", why=DEAD, since=since, command=LINE)
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(120):
+        await task
+
+
+N2 = NodeStatus("n2", "10.0.0.2", "n2", "ready", "", 0.0)
+
+
+async def test_a_lost_host_that_another_has_replaced_is_not_waited_for_again() -> None:
+    """Ray lists it for ever."""
+    hub = Hub()
+    nodes = watching(hub)
+    nodes.observe(HOSTS)
+    for _ in range(2):  # and at the next failure
+        hub.clock += 100
+        nodes.observe((HOSTS[0], gone(HOSTS[1])))
+        waits = asyncio.create_task(nodes.before_restart((hub.clock - HOLD_S,), "trainer"))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            nodes.observe((HOSTS[0], gone(HOSTS[1]), N2))
+        await ended(waits)
+    assert nodes.cause is None
+    kinds = ("is gone: " + DEAD + "; waiting", "joined again")
+    assert [sum(kind in text for text in hub.said) for kind in kinds] == [1, 1]
+
+
+def test_a_host_that_was_lost_before_all_were_there_is_not_behind_a_trainers_end() -> None:
+    hub = Hub()
+    nodes = Nodes(hub, plan_of_two())  # type: ignore[arg-type]
+    nodes.observe((HOSTS[0], gone(HOSTS[1])))
+    nodes.observe((HOSTS[0], gone(HOSTS[1]), N2))
+    assert nodes.may_be_behind("trainer")
+    nodes.observe((HOSTS[0], gone(HOSTS[1]), N2))
+    assert nodes.cause is None
+    nodes.observe((HOSTS[0], gone(HOSTS[1]), gone(N2, 50.0)))
+    assert nodes.cause is not None
+    assert nodes.cause.text == f"host n2 (10.0.0.2) is gone: {DEAD}"
+
+
+def test_a_host_that_was_replaced_and_came_back_may_be_lost_again() -> None:
+    hub = Hub()
+    nodes = watching(hub)
+    refused = replace(HOSTS[1], id="", state="missing", why="wrong interface", command=LINE)
+    nodes.observe(HOSTS)
+    nodes.observe((HOSTS[0], refused))
+    nodes.observe((HOSTS[0], refused, N2))
+    nodes.observe(HOSTS)
+    nodes.observe((HOSTS[0], refused))
+    assert sum("n1 (10.0.0.1) is gone: wrong interface; waiting" in text for text in hub.said) == 2
+
+
+async def checked(nodes: Nodes, hub: Hub, listed: tuple[RayNode, ...], told: int = 0) -> None:
+    """A look at these nodes, once ``told`` of them have answered."""
+    while True:
+        found = assess_nodes(nodes.statuses, listed, (), 2, hub.clock, LINE)
+        nodes.observe(nodes._inspected(found, listed))
+        if nodes._inspection is not None and len(nodes._inspection.lacks) >= told:
+            return
+        await asyncio.sleep(0)
+
+
+def ray_nodes(*names: str, dead: str = "") -> tuple[RayNode, ...]:
+    return tuple(
+        RayNode(name, f"10.0.0.{name[1:]}", "DEAD" if name == dead else "ALIVE", name=name, message=DEAD)
+        for name in names
+    )
+
+
+def facts_of(name: str) -> dict[str, object]:
+    origins = {"verl": "/verl/__init__.py"}
+    return {"host": name, "python": "3.11.7", "at": 1.0, "asked": [1.0, 1.0], "origins": origins}
+
+
+class Answers:
+    """What nodes answer; one in ``silent`` is waited for until ``waits`` is set."""
+
+    def __init__(self, *silent: str) -> None:
+        self.silent, self.waits = set(silent), asyncio.Event()
+
+    async def ask(self, names: list[str], *_rest: object) -> NodeAnswer:
+        if self.silent & set(names):
+            await self.waits.wait()
+        facts = {name: facts_of(name) for name in names if name not in self.silent}
+        return NodeAnswer(facts, dict.fromkeys(self.silent & set(names), "no answer within 60 s"))
+
+
+async def test_a_spare_host_that_is_only_being_checked_does_not_end_a_run() -> None:
+    hub, answers = Hub(), Answers("n3")
+    nodes = watching(hub, answers.ask)
+    hub.slots = {}  # type: ignore[misc]  # the trainer does not start again
+    await checked(nodes, hub, ray_nodes("n0", "n1", "n2"), told=3)
+    await checked(nodes, hub, ray_nodes("n0", "n1", "n2"))
+    assert nodes.joined == 3
+    await checked(nodes, hub, ray_nodes("n0", "n1", "n2", dead="n2"))
+    await checked(nodes, hub, ray_nodes("n0", "n1", "n2", "n3", dead="n2"))
+    assert nodes.joined == 1, "no trainer may start yet"
+    assert nodes.cause is None
+    hub.clock += 9
+    await checked(nodes, hub, (*ray_nodes("n2", dead="n2"), *ray_nodes("n0", "n1", "n3", dead="n1")))
+    assert nodes.cause is not None
+    assert nodes.cause.text == f"host n1 (10.0.0.1) is gone: {DEAD}", "the one that was lost last"
+    answers.waits.set()
+
+
+async def test_a_host_that_does_not_answer_before_a_restart_ends_the_run_at_the_deadline() -> None:
+    hub, answers = Hub(), Answers()
+    nodes = watching(hub, answers.ask)
+    await checked(nodes, hub, ray_nodes("n0", "n1"), told=2)
+    await checked(nodes, hub, ray_nodes("n0", "n1"))
+    answers.silent.add("n1")  # its tasks hang, and Ray calls it ALIVE
+    answers.waits.set()
+    hub.clock += 1000
+    waits = asyncio.create_task(nodes.before_restart((hub.clock,), "trainer"))
+    await asyncio.sleep(0)
+    await checked(nodes, hub, ray_nodes("n0", "n1"), told=2)
+    hub.clock += 60
+    await checked(nodes, hub, ray_nodes("n0", "n1"))
+    assert nodes.cause is None
+    hub.clock += 1
+    await checked(nodes, hub, ray_nodes("n0", "n1"))
+    await ended(waits)
+    assert nodes.cause is not None
+    assert nodes.cause.text == (
+        "1 host of 2 did not join within 60 s (ray.node_deadline): n1: a task there gave no answer: no answer within "
+        "60 s; is a network file system there not responding?"
+    )
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["from the start", "before a restart"])
+async def test_a_cluster_of_others_that_does_not_answer_ends_the_run_at_the_deadline(
+    before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub()
+    theirs = replace(plan_of_two(), owner="foreign", service="", address="10.0.0.1:6379", checks=NodeChecks())
+    nodes = Nodes(hub, theirs, Answers().ask, str)  # type: ignore[arg-type]
+
+    class Refusing:
+        async def nodes(self) -> tuple[RayNode, ...]:
+            raise RayError("cannot reach the dashboard at 10.0.0.1:8265: Connection refused")
+
+    monkeypatch.setattr(nodes, "_rest", Refusing)
+    if before:
+        await checked(nodes, hub, ray_nodes("n0", "n1"), told=2)
+        await checked(nodes, hub, ray_nodes("n0", "n1"))
+        waits = asyncio.create_task(nodes.before_restart((hub.clock,), "trainer"))
+        await asyncio.sleep(0)
+    for seconds in (0, 60):
+        hub.clock += seconds
+        await nodes.look()
+        assert nodes.cause is None
+    hub.clock += 1
+    await nodes.look()
+    if before:
+        await ended(waits)
+    assert nodes.cause is not None
+    assert nodes.cause.text == (
+        "2 hosts of 2 did not join within 60 s (ray.node_deadline): cannot reach the dashboard at 10.0.0.1:8265: "
+        "Connection refused"
+    )
+
+
+async def test_a_lost_host_is_lost_since_it_was_though_its_name_is_not_that_of_ray() -> None:
+    hub, answers = Hub(), Answers()
+    theirs = replace(plan_of_two(), owner="foreign", service="", checks=NodeChecks())
+    nodes = Nodes(hub, theirs, answers.ask, str)  # type: ignore[arg-type]
+    unnamed = tuple(replace(one, name="") for one in ray_nodes("n0", "n1"))
+    await checked(nodes, hub, unnamed, told=2)
+    for _ in range(3):
+        hub.clock += 5
+        await checked(nodes, hub, (unnamed[0], replace(unnamed[1], state="DEAD")))
+    lost = [(node.name, node.since) for node in nodes.statuses if node.state == "lost"]
+    assert lost == [("n1", 105.0)]
+
+
+async def test_a_host_that_is_lost_right_after_a_restart_is_missed() -> None:
+    """The trainer starts at the answers of all, before the next look."""
+    hub, answers = Hub(), Answers()
+    nodes = watching(hub, answers.ask)
+    await checked(nodes, hub, ray_nodes("n0", "n1"), told=2)
+    await checked(nodes, hub, ray_nodes("n0", "n1"))
+    waits = [asyncio.create_task(nodes.before_restart((hub.clock,), name)) for name in ("trainer", "other")]
+    await asyncio.sleep(0)
+    assert nodes._inspection is not None
+    assert not any(one.done() for one in waits), "all that end the run wait"
+    nodes._inspection.look(ray_nodes("n0", "n1"), "")
+    for one in waits:
+        await ended(one)
+    await checked(nodes, hub, ray_nodes("n0", "n1", dead="n1"))
+    assert f"host n1 (10.0.0.1) is gone: {DEAD}; waiting up to 60 s" in hub.said[-1]

@@ -309,7 +309,10 @@ class Asked:
     def __init__(self) -> None:
         self.answers: dict[str, NodeFacts] = {}
         self.asked: list[tuple[list[str], Mapping[str, Any]]] = []
-        self.fails = ""
+        self.fails, self.now = "", 100.0  # seconds
+
+    def clock(self) -> float:
+        return self.now
 
     async def ask(
         self, nodes: Sequence[str], asked: Mapping[str, Any], env: Mapping[str, str], timeout: float
@@ -326,20 +329,21 @@ NODES = (RayNode("a", "10.0.0.1", "ALIVE", GPUS, "n0"), RayNode("b", "10.0.0.2",
 
 async def looked(inspection: Inspection, asked: Asked, nodes: Sequence[RayNode], now: float) -> None:
     """One look that asks, and its answer."""
-    before = len(asked.asked)
-    inspection.look(nodes, "10.0.0.1", now)
+    before, asked.now = len(asked.asked), now
+    inspection.look(nodes, "10.0.0.1")
     await until(lambda: len(asked.asked) > before and inspection._task is None)
 
 
 async def test_a_node_is_asked_until_it_has_all() -> None:
     asked, kicks = Asked(), list[int]()
-    inspection = Inspection(CHECKS, asked.ask, str, lambda: kicks.append(1))
+    inspection = Inspection(CHECKS, asked.ask, str, lambda: kicks.append(1), asked.clock)
     assert not inspection.passed("a") and inspection.words("a") == "it is being checked"
     asked.answers = {"a": FIRST, "b": replace(N1, unseen={"model.model_path": "No such file or directory"})}
     await looked(inspection, asked, NODES, 100.0)
     assert inspection.passed("a") and not inspection.passed("b") and kicks == [1]
     assert inspection.words("b").startswith("cannot use /models/m (model.model_path): No such file")
-    inspection.look(NODES, "10.0.0.1", 101.0)
+    asked.now = 101.0
+    inspection.look(NODES, "10.0.0.1")
     assert inspection._task is None, "a node that lacks something is not asked again at once"
     asked.answers["b"] = N1
     await looked(inspection, asked, NODES, 100.0 + inspecting.AGAIN_S)
@@ -354,7 +358,7 @@ async def test_a_node_is_asked_until_it_has_all() -> None:
 
 async def test_a_node_that_does_not_answer_does_not_pass() -> None:
     asked = Asked()
-    inspection = Inspection(CHECKS, asked.ask, str, lambda: None)
+    inspection = Inspection(CHECKS, asked.ask, str, lambda: None, asked.clock)
     asked.answers = {"a": FIRST}
     await looked(inspection, asked, NODES, 100.0)
     assert not inspection.passed("b")
@@ -366,7 +370,7 @@ async def test_a_node_that_does_not_answer_does_not_pass() -> None:
 async def test_where_nothing_can_be_asked_the_run_goes_on_and_says_so() -> None:
     asked = Asked()
     asked.fails = "cannot connect to Ray"
-    inspection = Inspection(CHECKS, asked.ask, str, lambda: None)
+    inspection = Inspection(CHECKS, asked.ask, str, lambda: None, asked.clock)
     for number in range(TRIES):
         assert not inspection.passed("a")
         await looked(inspection, asked, NODES, 100.0 + number * inspecting.AGAIN_S)
@@ -382,8 +386,9 @@ async def test_nothing_is_asked_before_the_proxy_has_its_port() -> None:
         asked.ask,
         lambda text: ports.get(text, text) if "{" not in text or ports else None,
         lambda: None,
+        asked.clock,
     )
-    inspection.look(NODES, "10.0.0.1", 100.0)
+    inspection.look(NODES, "10.0.0.1")
     await asyncio.sleep(0)
     assert asked.asked == [] and inspection.words("a") == "it is checked once the proxy has its port"
     ports["10.0.0.1:{port:proxy}"] = "10.0.0.1:4711"
@@ -399,9 +404,9 @@ async def test_what_was_answered_before_all_was_forgotten_does_not_count() -> No
         await waits.wait()
         return await asked.ask(nodes, *rest)
 
-    inspection = Inspection(CHECKS, slowly, str, lambda: None)
+    inspection = Inspection(CHECKS, slowly, str, lambda: None, asked.clock)
     asked.answers = {"a": FIRST, "b": N1}
-    inspection.look(NODES, "10.0.0.1", 100.0)
+    inspection.look(NODES, "10.0.0.1")
     await asyncio.sleep(0)
     inspection.forget()  # the trainer has failed meanwhile
     waits.set()
@@ -409,3 +414,49 @@ async def test_what_was_answered_before_all_was_forgotten_does_not_count() -> No
     assert inspection.lacks == {}
     await looked(inspection, asked, NODES, 100.0)
     assert inspection.passed("a") and inspection.passed("b")
+
+
+async def test_an_invalid_answer_keeps_out_its_node_alone() -> None:
+    asked = Asked()
+    asked.answers = {"a": replace(FIRST, versions={"verl": None}), "b": N1}
+    inspection = Inspection(CHECKS, asked.ask, str, lambda: None, asked.clock)
+    await looked(inspection, asked, NODES, 100.0)
+    assert inspection.lacks["a"].fatal == (
+        "gave an invalid answer: Expected `str`, got `null` - at `$.versions[...]`",
+    )
+    assert not inspection.passed("a") and inspection.passed("b")
+
+
+def test_a_package_whose_folder_of_metadata_is_empty_has_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "left_over-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert node_facts._version("left-over") == ""
+
+
+async def test_a_node_that_is_known_to_lack_something_does_not_pass_when_nothing_can_be_asked() -> None:
+    asked = Asked()
+    asked.answers = {"a": replace(FIRST, unseen={"model.model_path": "No such file"}), "b": N1}
+    inspection = Inspection(CHECKS, asked.ask, str, lambda: None, asked.clock)
+    await looked(inspection, asked, NODES, 100.0)
+    asked.fails = "cannot connect to Ray"
+    for number in range(1, TRIES + 1):
+        await looked(inspection, asked, NODES, 100.0 + number * inspecting.AGAIN_S)
+    assert not inspection.passed("a") and inspection.words("a").startswith("cannot use /models/m")
+    assert inspection.passed("b") and inspection.passed("new")
+
+
+async def test_the_pause_before_a_node_is_asked_again_begins_with_its_answer() -> None:
+    asked = Asked()
+
+    async def slowly(*words: Any) -> NodeAnswer:
+        asked.now += inspecting.ANSWER_S  # no node answers
+        return await asked.ask(*words)
+
+    inspection = Inspection(CHECKS, slowly, str, lambda: None, asked.clock)
+    await looked(inspection, asked, NODES, 100.0)
+    assert asked.now == 100.0 + inspecting.ANSWER_S
+    inspection.look(NODES, "10.0.0.1")
+    assert inspection._task is None
+    await looked(inspection, asked, NODES, asked.now + inspecting.AGAIN_S)

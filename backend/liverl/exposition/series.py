@@ -301,12 +301,6 @@ SERIES: tuple[Series, ...] = (
         (*_NODE, "state"),
     ),
     Series(
-        "nodes_expected",
-        "gauge",
-        "Hosts of a run on several hosts, those included that have not joined.",
-        _one(lambda s: len(s.nodes) or None),
-    ),
-    Series(
         "node_cpu_usage_ratio",
         "gauge",
         "CPU time in use on the host, 0..1.",

@@ -20,7 +20,7 @@ from liverl.verl.discovery.ray_rest import RayNode
 ANSWER_S = (
     60.0  # seconds for a node's answer: starting a Python process of Ray there took up to 20 on a busy host
 )
-AGAIN_S = 15.0  # seconds until a node that lacks something is asked again
+AGAIN_S = 15.0  # seconds from its answer until a node that lacks something is asked again
 TRIES = 3  # times that nothing can be asked at all, until the run goes on without the answers
 
 Ask = Callable[[Sequence[str], Mapping[str, Any], Mapping[str, str], float], Awaitable[NodeAnswer]]
@@ -31,10 +31,14 @@ class Inspection:
     """``lacks``: node id -> what it lacks, of those that have answered. ``failed``: why nothing can be asked; "" if
     something can. ``pending``: what is said of a node without an answer."""
 
-    def __init__(self, checks: NodeChecks, ask: Ask, fill: Fill, kick: Callable[[], None]) -> None:
+    def __init__(
+        self, checks: NodeChecks, ask: Ask, fill: Fill, kick: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        """``clock``: seconds."""
         self.lacks: dict[str, Lacks] = {}
         self.failed, self.pending = "", "it is being checked"
         self._checks, self._ask, self._fill, self._kick = checks, ask, fill, kick
+        self._clock = clock
         self._facts: dict[str, NodeFacts] = {}
         self._first = ""  # id of the node with which the others are compared
         self._failures = 0
@@ -44,10 +48,8 @@ class Inspection:
 
     def passed(self, node_id: str) -> bool:
         """Whether the trainer may start as far as this node is concerned."""
-        if self._failures >= TRIES:
-            return True
         known = self.lacks.get(node_id)
-        return known is not None and not known.fatal
+        return self._failures >= TRIES if known is None else not known.fatal
 
     def counts(self, node_id: str) -> bool:
         """Whether it is one of the hosts that the run needs."""
@@ -66,9 +68,10 @@ class Inspection:
             return known.words
         return f"what it has could not be checked: {self.failed}" if self._failures >= TRIES else self.pending
 
-    def look(self, nodes: Sequence[RayNode], head: str, now: float) -> None:
+    def look(self, nodes: Sequence[RayNode], head: str) -> None:
         """Begin to ask those living ``nodes`` that have not passed yet. ``head``: the address of the node with which
-        the others are compared; ``now``: seconds."""
+        the others are compared."""
+        now = self._clock()
         for gone in self.lacks.keys() - {node.node_id for node in nodes}:
             del self.lacks[gone]
         missing = [node for node in nodes if node.node_id not in self.lacks or self.lacks[node.node_id].fatal]
@@ -81,7 +84,6 @@ class Inspection:
         if asked is None:
             self.pending = "it is checked once the proxy has its port"
             return
-        self._not_before = now + AGAIN_S
         self._task = asyncio.create_task(self._inspect(missing, head, asked))
 
     def forget(self) -> None:
@@ -113,24 +115,29 @@ class Inspection:
             if since == self._since:
                 self._take(nodes, head, asked[0], answer)
         finally:
-            self._task = None
+            self._task, self._not_before = None, self._clock() + AGAIN_S
             self._kick()
 
     def _take(
         self, nodes: Sequence[RayNode], head: str, asked: Mapping[str, Any], answer: NodeAnswer
     ) -> None:
+        fresh, invalid = dict[str, NodeFacts](), dict[str, str]()
         for node_id, told in answer.facts.items():
-            self._facts[node_id] = msgspec.convert(told, NodeFacts)
+            try:
+                fresh[node_id] = msgspec.convert(told, NodeFacts)
+            except msgspec.ValidationError as error:
+                invalid[node_id] = f"gave an invalid answer: {error}"
+        self._facts |= fresh
         if self._first not in self._facts:
-            answered = [node for node in nodes if node.node_id in answer.facts]
+            answered = [node for node in nodes if node.node_id in fresh]
             order = sorted(answered, key=lambda node: (node.ip != head, node.ip))
             self._first = order[0].node_id if order else ""
         for node in nodes:
-            facts = self._facts.get(node.node_id) if node.node_id in answer.facts else None
+            facts = fresh.get(node.node_id)
             if facts is None:
                 why = answer.errors.get(node.node_id, "it was not asked")
-                words = f"a task there gave no answer: {why}; is a network file system there not responding?"
-                self.lacks[node.node_id] = Lacks((words,))
+                silent = f"a task there gave no answer: {why}; is a network file system there not responding?"
+                self.lacks[node.node_id] = Lacks((invalid.get(node.node_id, silent),))
                 continue
             first = None if node.node_id == self._first else self._facts.get(self._first)
             self.lacks[node.node_id] = lacks(self._checks, asked, node.resources, facts, first)

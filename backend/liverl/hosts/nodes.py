@@ -60,11 +60,13 @@ def assess_nodes(
     join say of themselves. ``expected``: number of hosts. ``line``: the command for a missing host; ``head``: the
     head's address. Hosts that are missing have no name; there are as many as are neither ready, lost nor joining.
     """
-    since: dict[tuple[str, str], float] = {(node.name, node.state): node.since for node in before}
+    since = {
+        (node.id or node.ip, node.state): node.since for node in before
+    }  # a name may change: see _inspected
     found: dict[str, NodeStatus] = {}  # by IP address
 
     def put(name: str, ip: str, state: State, why: str, node_id: str = "", command: str = "") -> None:
-        at = since.get((name, state), now)
+        at = since.get((node_id or ip, state), now)
         found[ip] = NodeStatus(name, ip, node_id, state, why, at, command)
 
     told = {state.ip: state for state in states}
@@ -132,7 +134,9 @@ class Nodes:
         self._gone: Cause | None = (
             None  # why a host that is waited for is gone, while the trainer starts again
         )
-        self._since: float | None = None  # when the head first answered
+        self._answered: set[tuple[str, str]] = set()  # (IP, id) of lost hosts without which all were there
+        # Since when hosts are waited for; None: the head has not answered yet.
+        self._since: float | None = None
         self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
         self._unwritten: str | None = ""  # why that is not written yet; None once it is
         self._figures, self._figures_at = Figures(), float("-inf")
@@ -142,22 +146,26 @@ class Nodes:
         self._line = join_line(supervisor.run_dir) if self._ours else start_line(ray)
         self._inspection: Inspection | None = None
         if ray.checks is not None and ask is not None:
-            self._inspection = Inspection(ray.checks, ask, fill, supervisor.kick)
+            self._inspection = Inspection(ray.checks, ask, fill, supervisor.kick, supervisor.now)
         self._unlisted = ""  # why the cluster does not list its nodes; "" if it does
         self._known: set[str] = set()  # ids of the nodes that were alive while the run watched
 
     @property
     def joined(self) -> int:
-        """Number of hosts that the run can use. Less than it needs, as long as verl may put a process on a host that
-        lacks something."""
-        ready = [node for node in self.statuses if node.state == "ready"]
-        inspection = self._inspection
+        """Number of hosts with which a trainer may start. Less than it needs, as long as verl may put a process on a
+        host that lacks something."""
+        count, inspection = self._usable, self._inspection
         if inspection is None:
-            return len(ready)
-        count = sum(inspection.counts(node.id) for node in ready)
+            return count
         alive = [node for node in self.statuses if node.id and node.state in ("ready", "joining")]
         held_up = not all(inspection.passed(node.id) for node in alive)
         return min(count, self._ray.hosts - 1) if held_up else count
+
+    @property
+    def _usable(self) -> int:
+        """Number of hosts that have what the run needs, whatever others lack."""
+        ready, inspection = [node for node in self.statuses if node.state == "ready"], self._inspection
+        return len(ready) if inspection is None else sum(inspection.counts(node.id) for node in ready)
 
     def _is_here(self, ip: str | None) -> bool:
         """Whether this is an address of this host."""
@@ -202,13 +210,15 @@ class Nodes:
         anew, or Ray has said that one is gone and all have joined again. ``failed_at``: Unix seconds of its last
         failure; empty: it has not failed.
 
-        Returns once all hosts are there, or the run ends. Ray's word alone would be too late: it came 25 s after the
-        end of the trainer on a busy host, and the trainer would have started on a host that is gone.
+        Returns once all hosts are there, or the run ends: at the latest after ``node_deadline``. Ray's word alone
+        would be too late: it came 25 s after the end of the trainer on a busy host, and the trainer would have started
+        on a host that is gone.
         """
         hub, inspection = self._supervisor, self._inspection
-        if not failed_at or (not self._complete and self._gone is None):
+        if not failed_at or not (self._complete or self._restart_held or self._gone is not None):
             return
         if self._gone is None:
+            self._complete, self._since = False, hub.now()
             words = f"{service} has failed; it restarts once every host has answered, because one may be lost"
             hub.say("nodes", words, service=service)
         if inspection is not None:
@@ -218,6 +228,7 @@ class Nodes:
             while not hub.stopping and self.cause is None:
                 answered = inspection is not None or hub.now() - failed_at[-1] >= HOLD_S
                 if answered and self._gone is None and self.joined >= self._ray.hosts:
+                    self._all_here()
                     return
                 await asyncio.sleep(HELD_S)
         finally:
@@ -238,6 +249,8 @@ class Nodes:
             await self._measure()
         elif not self._ours and not before:
             self.observe(assess_nodes((), (), (), self._ray.hosts, hub.now(), self._line))
+        else:
+            self._judge(hub.now())  # the deadline passes while the cluster does not answer, too
         if self.statuses != before:
             hub.pace.changed()
         hub.kick()
@@ -251,7 +264,7 @@ class Nodes:
         if inspection is None:
             return told
         alive = [node for node in listed if node.state == "ALIVE"]
-        inspection.look(alive, self._head, self._supervisor.now())
+        inspection.look(alive, self._head)
         before = {(node.id, node.state): node.since for node in self.statuses}
         enough = sum(inspection.counts(node.node_id) for node in alive) >= self._ray.hosts
         found = []
@@ -373,19 +386,32 @@ class Nodes:
             ):
                 hub.say("nodes", f"host {node.name} ({node.ip}) {node.why}", "warning", service)
 
+    @property
+    def _lost(self) -> list[NodeStatus]:
+        return [node for node in self.statuses if node.state in ("lost", "missing") and node.name]
+
+    def _all_here(self) -> None:
+        """Take note that all hosts are there: none that was lost before is missed any more."""
+        if not self._complete:
+            self._answered |= {(node.ip, node.id) for node in self._lost}
+        self._complete = True
+        if self._gone is not None:
+            self._supervisor.say("nodes", f"all {self._ray.hosts} hosts have joined again")
+            self._gone = self._held_since = None
+
     def _judge(self, now: float) -> None:
+        here = {node.ip for node in self.statuses if node.state == "ready"}
+        self._answered = {key for key in self._answered if key[0] not in here}  # it may be lost again
         if self.joined >= self._ray.hosts:
-            self._complete, self._held_since = True, None if self._gone is not None else self._held_since
-            if self._gone is not None:
-                self._supervisor.say("nodes", f"all {self._ray.hosts} hosts have joined again")
-                self._gone = None
+            self._all_here()
         if self.cause is not None or self._supervisor.stopping:
             return
-        lost = [node for node in self.statuses if node.state in ("lost", "missing") and node.name]
+        lost = [node for node in self._lost if (node.ip, node.id) not in self._answered]
         # A cluster of others may have more hosts than the run needs: one is missed once the trainer ended.
-        missed = self.joined < self._ray.hosts or self._held_since is not None or self._restart_held
-        if self._complete and lost and missed:
-            text = f"host {lost[0].name} ({lost[0].ip}) is gone: {lost[0].why}"
+        missed = self._usable < self._ray.hosts or self._held_since is not None
+        if (self._complete or (self._restart_held and self._gone is None)) and lost and missed:
+            last = max(lost, key=lambda node: node.since)
+            text = f"host {last.name} ({last.ip}) is gone: {last.why}"
             fix = "find out why it stopped, then continue the run and join that host again"
             cause = Cause(self._ray.service or None, text, now, fix=fix, command=self._line)
             if self._starts_again:
@@ -399,12 +425,14 @@ class Nodes:
             else:
                 self.cause = cause
         elif not self._complete and self._since is not None and now - self._since > self._ray.node_deadline:
-            missing = [node for node in self.statuses if node.state != "ready"]
-            told = [f"{node.name}: {node.why}" for node in missing if node.name]
+            missing = [node for node in self.statuses if node.name and node.state != "ready"]
+            told = [
+                f"{node.name}: {node.why}" for node in missing if (node.ip, node.id) not in self._answered
+            ]
             named = "; ".join((*told, *filter(None, (self._unlisted,))))
             before = f"{self._gone.text}; then " if self._gone is not None else ""
             text = (
-                f"{before}{quantity(len(missing), 'host')} of {self._ray.hosts} did not join within "
+                f"{before}{quantity(self._ray.hosts - self.joined, 'host')} of {self._ray.hosts} did not join within "
                 f"{self._ray.node_deadline:g} s (ray.node_deadline)" + (f": {named}" if named else "")
             )
             fix = f"run on each missing host: {self._line}"

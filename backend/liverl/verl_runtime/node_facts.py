@@ -76,7 +76,7 @@ def _version(name: str) -> str:
     import importlib.metadata
 
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(name) or ""  # None: its folder of metadata is empty
     except importlib.metadata.PackageNotFoundError:
         return ""
 
