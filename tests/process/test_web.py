@@ -232,7 +232,7 @@ def test_the_demo_in_a_browser_and_what_it_says_on_the_command_line() -> None:
         assert served.stdout is not None and served.stderr is not None
         url = served.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
-        assert served.stderr.readline() == "read-only; Ctrl-C ends it, and no run\n"
+        assert served.stderr.readline() == "read-only; press Ctrl-C to stop this server: the run goes on\n"
         asyncio.run(_look(url))
         served.send_signal(signal.SIGINT)
         assert served.wait(WAIT_S) == 130
