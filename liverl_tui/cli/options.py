@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
+from liverl.util.listing import listing
+from liverl.util.plural import plural
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 NEWEST = ""  # the value of --resume without a run
@@ -71,10 +74,7 @@ class UpOptions:
         keys = self._hidden()
         if not keys:
             return ""
-        whose = (
-            f"value of {keys[0]}" if len(keys) == 1 else f"values of {', '.join(keys[:-1])} and {keys[-1]}"
-        )
-        return f"\n(put the {whose} in place of {BLANK})"
+        return f"\n(put the {plural(len(keys), 'value')} of {listing(keys)} in place of {BLANK})"
 
     def _hidden(self) -> list[str]:
         """The keys of ``--set`` whose names look secret."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from liverl.config.errors import shown
 from liverl.model import Snapshot
+from liverl.util.listing import listing
 from liverl.util.nearest import did_you_mean
 from liverl_tui.data.host import Host
 from liverl_tui.data.view import View
@@ -92,7 +93,7 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     """``r0, r1 or proxy``; of a long list the beginning and how many more there are."""
     if len(names) > most:
         return f"{', '.join(names[:most])} or {len(names) - most} more"
-    return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+    return listing(names, "or")
 
 
 def starting(text: str, completions: Iterable[Completion]) -> Iterator[Completion]:

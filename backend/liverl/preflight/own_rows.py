@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from liverl.config.schema import RunConfig
+from liverl.config.schema import RunConfig, value_of
 from liverl.model import Check
+from liverl.util.listing import listing
 
 NAME = "your rows"
 # Each says, by itself, that somebody wants to train something of their own; the embedded trainer reads none of them.
@@ -21,22 +22,13 @@ _OWN = (
 def checks(config: RunConfig) -> Check | None:
     """Refuse a run of the embedded trainer with rows, an agent or a reward function of the user's own: it would train
     tasks of its own, and its rewards would say nothing of theirs. None where there are none."""
-    found = [key for key in _OWN if _value(config, key)]
+    found = [key for key in _OWN if value_of(config, key)]
     if not found:
         return None
     return Check(
         NAME,
         "fail",
-        f"the embedded trainer trains on tasks of its own: {_listed(found)} would not be used",
+        f"the embedded trainer trains on tasks of its own: {listing(found)} would not be used",
         fix="to train with verl, set run.topology: verl, run.engine: vllm, trainer.kind: verl and model.model_path "
-        f"(or, to try it on CPUs, --profile cpu-verl); to train the built-in tasks, take out {_listed(found)}",
+        f"(or, to try it on CPUs, --profile cpu-verl); to train the built-in tasks, take out {listing(found)}",
     )
-
-
-def _value(config: RunConfig, key: str) -> object:
-    section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name)
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -5,7 +5,7 @@ Its code travels with the task, so it imports nothing but the standard library, 
 
 from typing import Any
 
-SYSTEM = ("ray", "verl", "vllm")  # packages whose origin is told, too
+ORIGINS = ("ray", "verl", "vllm")  # packages whose origin is told, too
 
 
 def look(question: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def look(question: dict[str, Any]) -> dict[str, Any]:
         "unseen": _unseen(question["paths"], question["writable"]),
         "unreached": _unreached(question["reach"], question["seconds"]),
         "versions": {name: _version(name) for name in question["packages"]},
-        "origins": {name: _origin(name) for name in SYSTEM},
+        "origins": {name: _origin(name) for name in ORIGINS},
     }
 
 

@@ -26,6 +26,7 @@ from liverl.config.sizing import (
     worker_ports,
 )
 from liverl.config.trainer_mode import by_nodes, fully_async, step_prompts, taken_at_once, trainer_mode
+from liverl.util.listing import listing
 from liverl.util.loopback import is_loopback
 from liverl.util.multiples import nearest_multiples
 from liverl.util.nearest import did_you_mean
@@ -70,8 +71,7 @@ def _sized(c: RunConfig) -> bool:
 
 def _divisors(number: int) -> str:
     """``1, 2 or 4``: over what GPUs can be divided."""
-    found = [str(n) for n in range(1, number + 1) if number % n == 0]
-    return " or ".join(filter(None, (", ".join(found[:-1]), found[-1]))) if found else ""
+    return listing([str(n) for n in range(1, number + 1) if number % n == 0], "or")
 
 
 @_rule(*_WORLD)
