@@ -7,9 +7,11 @@ import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from kit.compiled import compile_share
 from kit.runs import ToyRun
 
 # A shell that starts a job in the background has it ignore SIGINT, and what is ignored is inherited: the
@@ -45,6 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
             config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.markexpr != USUAL
         )
         config.option.drills = "all" if named else "first"
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None and config.option.drills == "first":
+        compile_share(config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -139,16 +139,25 @@ def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
     assert (result.state, result.exit_code) == ("done", 0), result
 
 
-def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
-    run = make("training.total_steps=9", "training.save_freq=5", "embedded.turn_latency=0.05")
+def test_its_ports_want_its_token_and_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
+    """Two facts of one run, since LiteLLM takes seconds of CPU to start."""
+    steps, every = 16, 5
+    run = make(f"training.total_steps={steps}", f"training.save_freq={every}", "embedded.turn_latency=0.05")
     run.start()
+    run.until("trainer", "ready", 240)
+    until_steps(run)
+    no_port_serves_without_its_token(run)
     history = run.run_dir / "metrics.jsonl"
-    wait_until(history.exists, 240, "step 1")
     pid = run.service("trainer").pid
     assert pid is not None
-    wait_until(lambda: len(whole_lines(history)) >= 6, what="step 6, one after the checkpoint")
+
+    def between() -> bool:
+        """Whether the last checkpoint is whole, and steps have ended since."""
+        return (ended := len(whole_lines(history))) > every and ended % every in (1, 2, 3)
+
+    wait_until(between, what="a step after a checkpoint")
     os.kill(pid, signal.SIGKILL)
-    first = run.result()
+    first, killed_at = run.result(), len(whole_lines(history))
     assert (first.state, first.exit_code) == ("failed", 137)
     assert first.cause is not None and first.cause.service == "trainer" and "SIGKILL" in first.cause.text
     assert not run.tagged()
@@ -164,9 +173,9 @@ def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     assert run.snapshot().attempt == 2
     second = run.result(300)
     assert (second.state, second.exit_code, second.attempt) == ("done", 0, 2)
-    assert [line["step"] for line in metrics(run.run_dir)] == list(range(1, 10))
+    assert [line["step"] for line in metrics(run.run_dir)] == list(range(1, steps + 1))
     again = (run.run_dir / "attempt_002" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(again[0])["step"] == 6
+    assert json.loads(again[0])["step"] == killed_at // every * every + 1
 
 
 @pytest.mark.slow
@@ -252,11 +261,8 @@ def holders_of(text: str, run: ToyRun) -> set[str]:
     return found | {f"argv of {pid}" for pid, line in lines.items() if text.encode() in line.read_bytes()}
 
 
-def test_no_port_of_a_run_serves_without_its_token(make: Make) -> None:
-    run = make(*LONG)
-    run.start()
-    run.until("trainer", "ready", 240)
-    until_steps(run)
+def no_port_serves_without_its_token(run: ToyRun) -> None:
+    """Ask a training run's replicas without it, for everything that there is, and see that the run is as before."""
     token = replica_token(run.run_dir)
     replicas = run.snapshot().replicas.items
     assert len(replicas) == 2

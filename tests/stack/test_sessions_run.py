@@ -64,7 +64,7 @@ def mid_step(run: ToyRun) -> None:
     wait_until(speaking, what="trials in the middle of a step")
 
 
-def test_a_run_trains_on_the_rows_of_its_sessions(make: Make) -> None:
+def test_a_run_trains_on_the_rows_of_its_sessions_killed_in_the_middle_of_a_step(make: Make) -> None:
     run = make("embedded.turn_latency=0.4")
     run.start()
     mid_step(run)
@@ -77,6 +77,11 @@ def test_a_run_trains_on_the_rows_of_its_sessions(make: Make) -> None:
     assert told is not None and told.counters["num_calls"] > 0
     assert told.address == run.service("sessions").address
     assert set(told.backends) == {replica.address for replica in run.snapshot().replicas.items}
+    before = run.service("sessions")
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+    after = run.until("sessions", lambda s: s.state == "ready" and s.generation == before.generation + 1)
+    assert after.address == before.address
     result = run.result(240)
     assert (result.state, result.exit_code, result.steps) == ("done", 0, 4)
     every_trial_is_whole(run, 4 * 8)
@@ -86,6 +91,7 @@ def test_a_run_trains_on_the_rows_of_its_sessions(make: Make) -> None:
     logs = "".join(path.read_text() for path in run.run_dir.glob("attempt_001/logs/*.log"))
     assert key not in logs and "GET /health" not in logs
     assert "POST /inference/v1/generate" in logs, "tokens in, tokens out"
+    assert "restored 0 open" not in next(run.run_dir.glob("attempt_001/logs/sessions.2.log")).read_text()
     assert not run.tagged()
 
 
@@ -97,21 +103,6 @@ def test_the_default_run_learns_through_sessions(make: Make) -> None:
     scores = rewards(run.run_dir)
     assert mean(scores[-3:]) > mean(scores[:3]) + 0.35
     every_trial_is_whole(run, 20 * 32)
-
-
-def test_killed_in_the_middle_of_a_step_no_trial_is_lost(make: Make) -> None:
-    run = make("embedded.turn_latency=0.4")
-    run.start()
-    mid_step(run)
-    before = run.service("sessions")
-    assert before.pid is not None
-    os.kill(before.pid, signal.SIGKILL)
-    after = run.until("sessions", lambda s: s.state == "ready" and s.generation == before.generation + 1)
-    assert after.address == before.address
-    assert run.result(240).state == "done"
-    every_trial_is_whole(run, 4 * 8)
-    log = next(run.run_dir.glob("attempt_001/logs/sessions.2.log")).read_text()
-    assert "restored 0 open" not in log
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def test_the_default_run(folder: Path) -> None:
     process, run = up(folder, *words), folder / "runs/liverl/exp"
     try:
         wait_until((run / "control.sock").exists, what="the run")
-        wait_until(lambda: (attached(run)["step"] or 0) >= 2, START, "two steps")
+        wait_until(lambda: (ToyRun(run).snapshot().step or 0) >= 2, START, "two steps")
         theirs = watched(folder / "runs")
         ours = attached(run)  # a moment later: what is over has not changed
         assert theirs["state"] == ours["state"] == "running" and theirs["step"] <= ours["step"]

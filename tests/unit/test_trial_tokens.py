@@ -213,17 +213,17 @@ def test_recorded_rows_have_the_turns_of_their_records(folder: Path) -> None:
 
 def tokenizer(**changed: Any) -> dict[str, Any]:
     """A byte-level BPE of 256 bytes, one word, and an added token with id 300."""
-    letters = {_letter(byte): byte for byte in range(256)}
+    letters = {letter: byte for byte, letter in _LETTERS.items()}
     model = {"type": "BPE", "vocab": {**letters, "Ġhej": 256, "Ã¥": 257}, "merges": [["Ġ", "h"]]}
     added = [{"id": 300, "content": "<|end of it|>", "special": True}]
     return {"model": model, "decoder": {"type": "ByteLevel"}, "added_tokens": added, **changed}
 
 
-def _letter(byte: int) -> str:
-    """The character of a byte in GPT-2's vocabulary: itself if it is seen, else one from U+0100 on."""
+def _letters() -> dict[int, str]:
+    """The character of each byte in GPT-2's vocabulary: itself if it is seen, else one from U+0100 on."""
     plain = [code for code in range(256) if chr(code).isprintable() and not chr(code).isspace()]
     others = [code for code in range(256) if code not in plain]
-    return chr(byte) if byte in plain else chr(256 + others.index(byte))
+    return {code: chr(code) for code in plain} | {code: chr(256 + n) for n, code in enumerate(others)}
 
 
 def folder_with(tmp_path: Path, **files: Any) -> Path:
@@ -253,7 +253,7 @@ def test_bytes_are_spelled_by_one_character_each_and_nothing_is_lost(data: bytes
     assert text_of("å€😀".encode()) == "å€😀" and text_of("€".encode()[:2]) == "\\xe2\\x82"
 
 
-_LETTERS = {byte: _letter(byte) for byte in range(256)}
+_LETTERS = _letters()
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=40))
