@@ -61,7 +61,7 @@ CODER = _template(
 THINKS = _template("{{- c.name }}", "{%- if loop.last %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}")
 # What is behind a reply depends on how much was before it.
 REWRITES = HERMES.replace(
-    _LINE, "{{- '<|im_start|>' + m.role + '\\n' ~ loop.index ~ '. ' + m.content + '<|im_end|>\\n' }}"
+    _LINE, "{{- '<|im_start|>' + m.role + '\\n' ~ (messages[0].content | length) ~ '. ' + m.content + '<|im_end|>\\n' }}"
 )
 PARTS = (
     HERMES.replace(  # its messages have lists of parts

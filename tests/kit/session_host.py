@@ -75,6 +75,7 @@ class SessionHost:
         await self.agents.close()
         await self.trainer.close()
         await self.store.close()
+        self.replicas.close()
         await self.http.close()
 
     async def control(self, method: str, path: str, body: Any = None, key: str = CONTROL) -> tuple[int, Any]:

@@ -379,7 +379,8 @@ class Drafter:
                         "session %s: the chat template rewrites earlier turns; each turn has a row",
                         self._session,
                     )
-            if tail is not None and self._appends:
+            # The comparison may have found just now that the segment is in doubt.
+            if tail is not None and self._appends and not self._state.rows.doubtful(place.segment):
                 draft.prompt, draft.healed, draft.batch = ids + array("i", tail.ids), tail.healed, tail.batch
                 return
         if place.segment is not None:

@@ -184,6 +184,11 @@ class LocalEngine(HttpEngine):
         if self._checking is None and not self._checked and not self._tokens.trust.left:
             self._checking = asyncio.ensure_future(self._compare())
 
+    def close(self) -> None:
+        """Compare no more."""
+        if self._checking is not None:
+            self._checking.cancel()
+
     async def _compare(self) -> None:
         try:
             await self._tokens.check(self)
@@ -249,18 +254,21 @@ class LocalEngine(HttpEngine):
         stop = await self.end_of_turn()
         made = tail.local
         if local is None or stop is None or not isinstance(made, LocalTail):
-            return await super().ends_with(chat, tail)
+            return self._appends(await super().ends_with(chat, tail))
         try:
             size = sum(len(message.text) for message in chat.messages)
             ends = await _run(size, local.ends_with, chat, made, tail.ids, stop)
         except TemplateFailed:
-            return await super().ends_with(chat, tail)
+            return self._appends(await super().ends_with(chat, tail))
 
         def differs(one: bool, other: bool) -> str:
             return "" if one == other else "whether the template rewrites earlier turns"
 
         ask, kind = partial(super().ends_with, chat, tail), _kind(chat, "ends")
         ends, _ = await self._tokens.trust.settle(kind, ends, ask, differs, sample=False)
+        return self._appends(ends)
+
+    def _appends(self, ends: bool) -> bool:
         if not ends:
             self._tokens.trust.leave("its chat template rewrites earlier turns")
         return ends

@@ -86,6 +86,12 @@ class ReplicaList:
         engine.begin()
         return engine
 
+    def close(self) -> None:
+        """Nobody uses the replicas any more."""
+        for listed in self._engines.values():
+            if isinstance(listed.engine, LocalEngine):
+                listed.engine.close()
+
     def forget(self, session: str) -> None:
         """The session has ended."""
         self._places.pop(session, None)

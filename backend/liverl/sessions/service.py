@@ -140,6 +140,7 @@ class Service:
                 self._write_report(store, replicas)
                 await self._stop(store, servers, now)
             await store.close()
+            replicas.close()
 
     @contextlib.asynccontextmanager
     async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[HttpServer]]:
