@@ -1,5 +1,5 @@
-"""A scripted replica of a model with a tokenizer and a chat template of its own, as vLLM has it: what it renders is made
-in the plainest way, the whole conversation at once. It counts what it is asked."""
+"""A scripted replica of a model with its own tokenizer and chat template, as vLLM has it: what it renders is made in
+the plainest way, the whole conversation at once. It counts what it is asked."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ CODER = _template(
 THINKS = _template("{{- c.name }}", "{%- if loop.last %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}")
 # What is behind a reply depends on how much was before it.
 REWRITES = HERMES.replace(
-    _LINE, "{{- '<|im_start|>' + m.role + '\\n' ~ (messages[0].content | length) ~ '. ' + m.content + '<|im_end|>\\n' }}"
+    _LINE,
+    "{{- '<|im_start|>' + m.role + '\\n' ~ (messages[0].content | length) ~ '. ' + m.content + '<|im_end|>\\n' }}",
 )
 PARTS = (
     HERMES.replace(  # its messages have lists of parts

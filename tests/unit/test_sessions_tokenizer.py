@@ -88,7 +88,7 @@ async def beside(
     says: bool = True,
     reasons: bool = False,
 ) -> AsyncIterator[Beside]:
-    """``template``: the replica's; ``ours``: the one in the model's folder; ``says``: the replica says where that is."""
+    """``template``: the replica's; ``ours``: the one in the model's folder; ``says``: the replica says where."""
     model = write_model(folder / "model", template if ours is None else ours)
     replica = ModelReplica(reply, model if says else None, template, parts=parts)
     replica.reasons = reasons

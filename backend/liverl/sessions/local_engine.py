@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -281,13 +281,13 @@ class LocalEngine(HttpEngine):
 
         made, batch = await self._tokens.trust.settle(kind, ours, ask, first)  # type: ignore[arg-type]
         if isinstance(made, Tail) and batch is not None:
-            return msgspec.structs.replace(made, batch=batch)  # type: ignore[return-value]
+            return msgspec.structs.replace(made, batch=batch)
         return made
 
-    async def _not_here(self, error: TemplateFailed, ask: Callable[..., object]) -> T:
+    async def _not_here(self, error: TemplateFailed, ask: Callable[[], Awaitable[T]]) -> T:
         """The template fails with a request here. If the engine's refuses it too, so be it; else it does so for good:
         what it fails with may come again in each turn."""
-        made = await ask()  # type: ignore[misc]
+        made = await ask()
         self._tokens.trust.leave(f"its chat template fails here, but not at {self.url}: {error}")
         return made
 

@@ -22,8 +22,8 @@ _FAILED = 400  # HTTP status from which on a poll is worth a line
 
 
 class PollFilter(logging.Filter):
-    """Drops access records of successful polls and of token routes that succeeded. Uvicorn's records have the arguments client, method, path, HTTP version
-    and status; what has others passes."""
+    """Drops access records of successful polls and of token routes that succeeded. Uvicorn's records have the arguments
+    client, method, path, HTTP version and status; what has others passes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
