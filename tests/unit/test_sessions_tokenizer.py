@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -16,13 +18,22 @@ pytest.importorskip("tokenizers", reason="the package tokenizers is not installe
 from kit.model_replica import CODER, END, HERMES, PARTS, REWRITES, THINKS, ModelReplica, write_model
 from kit.session_host import SessionHost
 
+from liverl.model import TokenRoute
+from liverl.sessions import token_trust
 from liverl.sessions.engine import HttpEngine
 from liverl.sessions.journal import Doubted, read_journal
 from liverl.sessions.local_engine import LocalEngine, Tokenizers
 from liverl.sessions.local_tokens import LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
-from liverl.sessions.token_trust import EVERY, RouteFacts, Trust, first_difference
+from liverl.sessions.replica_file import Replica
+from liverl.sessions.token_trust import EVERY, Trust, first_difference
+
+
+@pytest.fixture(autouse=True)
+def _the_last_of_each_window_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_trust, "randrange", lambda every: every - 1)
+
 
 TOOLS = [
     {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -55,7 +66,7 @@ class Beside:
         self.replica, self.host = replica, host
 
     @property
-    def facts(self) -> RouteFacts:
+    def facts(self) -> TokenRoute:
         (facts,) = self.host.tokenizers.facts()  # type: ignore[union-attr]
         return facts
 
@@ -144,7 +155,7 @@ async def test_our_ids_are_the_engines(tmp_path: Path, template: str, parts: boo
         async with aiohttp.ClientSession() as http:
             plain, ours = HttpEngine(http, url, "m"), LocalEngine(http, url, "m", None, tokens)
             await tokens.check(ours)
-            assert (tokens.trust.facts.route, tokens.trust.facts.why) == ("ours", "")
+            assert (tokens.trust.facts.route, tokens.trust.facts.why) == ("sessions", "")
             local = tokens.local
             assert local is not None
             stop = await plain.end_of_turn()
@@ -169,7 +180,7 @@ async def test_our_ids_are_the_engines(tmp_path: Path, template: str, parts: boo
 
 @pytest.mark.parametrize("tools", [None, TOOLS])
 async def test_a_turn_asks_the_engine_for_its_reply_only(tmp_path: Path, tools: list[Any] | None) -> None:
-    """And for its calls where tools are offered. The rows are those that the engine's own ids give."""
+    """And for its calls where tools are offered. The rows are those that the replica's own ids give."""
     reply = calls if tools else script
     async with beside(tmp_path, reply, CODER if tools is None else HERMES) as one:
         await one.talk("warm-00000001", 4, tools)
@@ -179,7 +190,7 @@ async def test_a_turn_asks_the_engine_for_its_reply_only(tmp_path: Path, tools: 
         await one.talk("task-00000001", 4, tools)
         assert one.replica.asked == {"generate": 4} | ({"derender": 4} if tools else {})
         facts = one.facts
-        assert (facts.route, facts.prompts, facts.compared) == ("ours", 2 + 4 + 4, 3)
+        assert (facts.route, facts.prompts, facts.compared) == ("sessions", 2 + 4 + 4, 3)
         (row,) = await one.host.finish("task-00000001")
         whole = one.replica.prompts[-1] + one.replica.replies[-1]
         assert row["traj_acc_ids"] == whole
@@ -209,7 +220,7 @@ async def _engines_own(
 async def test_the_folder_of_the_configuration_serves_a_replica_that_names_none(tmp_path: Path) -> None:
     async with beside(tmp_path, says=False) as one:
         await one.talk("task-00000001", 3)
-        assert one.facts.route == "ours"
+        assert one.facts.route == "sessions"
 
 
 INCLUDES = "{%- include 'https://example.com/template.jinja' %}" + HERMES
@@ -240,8 +251,8 @@ async def test_a_model_that_cannot_be_used_here_keeps_the_engines_ids(
     try:
         one = Beside(replica, host)
         await one.talk("task-00000001", 3)
-        assert one.facts.route == "engine" and why in one.facts.why and not one.facts.differs
-        assert sum("the engine makes the ids" in record.message for record in caplog.records) == 1
+        assert one.facts.route == "replicas" and why in one.facts.why and not one.facts.differs
+        assert sum("the replicas make the tokens" in record.message for record in caplog.records) == 1
         assert len(await host.finish("task-00000001")) == 1
     finally:
         await host.stop()
@@ -265,7 +276,7 @@ async def test_a_template_that_does_not_do_here_is_given_up(
     async with beside(tmp_path, template=template, ours=ours) as one:
         await one.talk("task-00000001", 4, tools)
         facts = one.facts
-        assert facts.route == "engine" and differs in facts.differs and why in facts.why
+        assert facts.route == "replicas" and differs in facts.differs and why in facts.why
         assert facts.doubted == facts.ended == 0
         rows = await one.host.finish("task-00000001")
         assert sum(sum(row["traj_response_mask"]) for row in rows) == sum(map(len, one.replica.replies))
@@ -285,13 +296,13 @@ async def test_a_difference_ends_it_and_nothing_in_doubt_is_trained(tmp_path: Pa
             assert status == 200
             messages.extend([body["choices"][0]["message"], {"role": "user", "content": "go on"}])
 
-        while tokens.trust.batch is tokens.trust._first:
+        while not tokens.trust.confirmed:
             await turn()
         before = len(one.replica.replies) - 3
         await turn()
         await turn()
         one.replica.changed = lambda ids: [*ids[:-1], ids[-1] + 1]
-        while one.facts.route == "ours":
+        while one.facts.route == "sessions":
             await turn()
         sampled = len(one.replica.replies) - 3
         facts = one.facts
@@ -316,6 +327,48 @@ async def test_a_difference_ends_it_and_nothing_in_doubt_is_trained(tmp_path: Pa
         assert len(await one.host.finish("kept-00000001")) == 1
 
 
+async def test_a_turn_made_while_a_sample_is_compared_waits_for_the_next_one() -> None:
+    """That sample was taken before it: if the engine's template changed in between, only the next one tells."""
+    doubted: list[Any] = []
+
+    def doubt(batches: Any, earlier: bool) -> int:
+        doubted.append((list(batches), earlier))
+        return 0
+
+    trust, gate = Trust("m", doubt, every=4), asyncio.Event()
+    trust.begin()
+
+    def first(one: list[int], other: list[int]) -> str:
+        return first_difference(one, other, str)
+
+    async def agrees() -> list[int]:
+        return [1]
+
+    async def later() -> list[int]:
+        await gate.wait()
+        return [1]
+
+    async def other() -> list[int]:
+        return [2]
+
+    async def turn(ask: Any) -> Any:
+        return (await trust.settle("kind", [1], ask, first))[1]
+
+    await turn(agrees)  # a new kind
+    before = [await turn(agrees) for _ in range(3)]
+    sampling = asyncio.ensure_future(turn(later))
+    await asyncio.sleep(0)
+    during = await turn(agrees)
+    gate.set()
+    assert await sampling is None and trust.confirmed
+    after = [await turn(agrees) for _ in range(2)]
+    assert await turn(other) is None and trust.left
+    ((batches, earlier),) = doubted
+    assert not earlier and during in batches and all(each in batches for each in after)
+    assert not any(each in batches for each in before) and during.doubted and not before[0].doubted
+    assert trust.facts.ended == 3
+
+
 async def test_turns_of_trials_that_ended_are_counted(tmp_path: Path) -> None:
     async with beside(tmp_path) as one:
         await one.talk("warm-00000001", 3)
@@ -323,7 +376,7 @@ async def test_turns_of_trials_that_ended_are_counted(tmp_path: Path) -> None:
         await one.host.finish("gone-00000001")
         one.replica.changed = lambda ids: [*ids, 0]
         await one.talk("task-00000001", 2, TOOLS)  # a new kind: it is compared
-        assert one.facts.route == "engine" and one.facts.ended > 0
+        assert one.facts.route == "replicas" and one.facts.ended > 0
         rows = await one.host.finish("task-00000001")
         assert sum(sum(row["traj_response_mask"]) for row in rows) == sum(map(len, one.replica.replies[-2:]))
 
@@ -338,9 +391,70 @@ async def test_a_replica_with_another_template_ends_it(tmp_path: Path) -> None:
             async with aiohttp.ClientSession() as http:
                 tokens = one.host.tokenizers.of("m")  # type: ignore[union-attr]
                 await tokens.check(LocalEngine(http, url, "m", None, tokens))
-            assert one.facts.route == "engine" and url in one.facts.differs
+            assert one.facts.route == "replicas" and url in one.facts.differs
         finally:
             await other.stop()
+
+
+async def test_another_process_at_an_address_is_compared_before_its_prompts(tmp_path: Path) -> None:
+    async with beside(tmp_path) as one:
+        await one.talk("task-00000001", 2)
+        url = one.host.urls[0]
+        one.replica.changed = lambda ids: [*ids, 0]
+        one.host.replicas.put([Replica(url, "m")])
+        assert one.facts.route == "sessions"  # the same process
+        one.host.replicas.put([Replica(url, "m", deaths=1)])
+        await one.talk("task-00000002", 1)
+        assert one.facts.route == "replicas" and url in one.facts.differs
+
+
+@pytest.mark.parametrize("root", ["Qwen/Qwen3-8B", "/nowhere/at/all"])
+async def test_the_configured_folder_serves_where_the_replicas_is_not_here(tmp_path: Path, root: str) -> None:
+    model = write_model(tmp_path / "model", HERMES)
+    replica, host = ModelReplica(script, Path(root)), SessionHost(tmp_path)
+    host.tokenizers = Tokenizers(str(model))
+    host.urls = [await replica.start()]
+    await host.start()
+    try:
+        await Beside(replica, host).talk("task-00000001", 2)
+        assert Beside(replica, host).facts.route == "sessions"
+    finally:
+        await host.stop()
+        await replica.stop()
+
+
+async def test_a_tokenizer_that_breaks_is_given_up_and_nobody_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with beside(tmp_path) as one:
+        await one.talk("task-00000001", 2)
+
+        def breaks(*_: Any, **__: Any) -> None:
+            raise ValueError("broken")
+
+        local = one.host.tokenizers.of("m").local  # type: ignore[union-attr]
+        assert local is not None
+        monkeypatch.setattr(local, "_tokenizer", SimpleNamespace(encode_batch=breaks, decode=breaks))
+        await one.talk("task-00000002", 3)
+        assert one.facts.route == "replicas" and "ValueError: broken" in one.facts.why
+    monkeypatch.setattr(LocalTokens, "text", breaks)
+    async with beside(tmp_path / "b") as one:
+        await one.talk("task-00000001", 3)
+        assert one.facts.route == "replicas" and "ValueError: broken" in one.facts.why
+
+
+async def test_a_reply_that_a_limit_cut_asks_nobody_about_its_last_token(tmp_path: Path) -> None:
+    """Of special ones the replica is asked, once."""
+    async with beside(tmp_path, lambda before, turn: f"{turn} words and words") as one:
+        opened, messages = await one.host.open("task-00000001"), [USER]
+        for turn in range(6):
+            status, body = await one.host.chat(opened, *messages, max_tokens=5 + turn)
+            assert status == 200 and body["choices"][0]["finish_reason"] == "length"
+            messages += [body["choices"][0]["message"], {"role": "user", "content": "go on"}]
+        assert one.facts.route == "sessions"
+        assert one.replica.asked["detokenize"] <= 1
+        (row,) = await one.host.finish("task-00000001")
+        assert row["traj_acc_ids"] == one.replica.prompts[-1] + one.replica.replies[-1]
 
 
 async def test_replies_are_parsed_where_a_parser_may_act(tmp_path: Path) -> None:
@@ -352,7 +466,7 @@ async def test_replies_are_parsed_where_a_parser_may_act(tmp_path: Path) -> None
     async with beside(tmp_path, thinks, reasons=True) as one:
         messages = await one.talk("task-00000001", 2)
         assert messages[1]["content"] == "the answer" and messages[1]["reasoning_content"] == "so"
-        assert one.facts.route == "ours"
+        assert one.facts.route == "sessions"
     async with beside(tmp_path / "b", thinks) as one:
         await one.talk("warm-00000001", 2)
         one.replica.parsed.clear()
@@ -372,8 +486,6 @@ async def test_a_parser_that_appears_later_is_found_by_the_sample(tmp_path: Path
 
 
 async def test_many_agents_at_once_compare_once(tmp_path: Path) -> None:
-    import asyncio
-
     async with beside(tmp_path) as one:
         await one.talk("warm-00000001", 1)
         one.replica.asked.clear()
@@ -406,9 +518,9 @@ async def test_an_engine_that_fails_while_it_is_compared_is_asked_again() -> Non
     ("ours", "theirs", "words"),
     [
         ([1, 2], [1, 2], ""),
-        ([1, 2], [1, 3], "token 1 is 3 ('3') at the engine, 2 ('2') here"),
-        ([1], [1, 3], "token 1 is 3 ('3') at the engine, the end here"),
-        ([1, 3], [1], "token 1 is the end at the engine, 3 ('3') here"),
+        ([1, 2], [1, 3], "token 1 is 3 ('3') at the replica, 2 ('2') here"),
+        ([1], [1, 3], "token 1 is 3 ('3') at the replica, the end here"),
+        ([1, 3], [1], "token 1 is the end at the replica, 3 ('3') here"),
     ],
 )
 def test_the_first_difference_is_named(ours: list[int], theirs: list[int], words: str) -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
+from liverl.model import TokenRoute
 from liverl.sessions.chat_template import TemplateFailed
 from liverl.sessions.engine import (
     EngineLost,
@@ -29,7 +30,7 @@ from liverl.sessions.local_tokens import LocalTail, LocalTokens
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
 from liverl.sessions.token_probes import THOUGHTS, Differs, compare
-from liverl.sessions.token_trust import Batch, Doubt, RouteFacts, Trust, first_difference
+from liverl.sessions.token_trust import Batch, Doubt, Trust, first_difference
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class ModelTokens:
         self.trust = Trust(model)
         self.local: LocalTokens | None = None
         self.special = True  # whether the engine's plain text has special tokens
+        self.names = False  # whether our tokenizer knows the special tokens as the engine does
         self.parses: bool | None = None  # whether replies without tools are parsed; None: not known
         self._folder = folder
         self._lock = asyncio.Lock()
@@ -66,13 +68,14 @@ class ModelTokens:
                 return
             try:
                 settled = self.trust.ours
-                local = self.local or await self._load(await engine.folder() or self._folder)
+                local = self.local or await self._load(await engine.folder())
                 work = compare(local, engine.rendered, settled=settled)
                 await within(work, PROBE_S)
                 stop = await engine.end_of_turn()
                 if stop is None or not local.ends_turns(stop):
                     raise NoModelFiles("the chat template ends no reply with a special token")
                 await self._look_for_parsers(engine, local)
+                self.names = await engine.asked_special(stop) == local.special_text(stop)
             except (NoModelFiles, TemplateFailed) as error:
                 self.trust.leave(str(error))
             except (TimeoutError, asyncio.TimeoutError):
@@ -81,16 +84,26 @@ class ModelTokens:
                 self.trust.leave(f"{engine.url} refused what is compared: {error}")
             except Differs as error:
                 self.trust.differs(f"{error} ({engine.url})")
+            except EngineLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - tokenizer and template are strangers' programs
+                self.trust.leave(f"{type(error).__name__}: {error}"[:400])
             else:
                 self.local = local
                 self.trust.begin()
 
     async def _load(self, folder: str) -> LocalTokens:
-        if not folder:
+        """``folder``: as the replica says. It may be on another host, or a name of a hub: then the configured one is
+        tried. Whatever is read, the comparison decides whether it is the replica's."""
+        folders = list(dict.fromkeys(each for each in (folder, self._folder) if each))
+        if not folders:
             raise NoModelFiles("neither the replica nor model.model_path says where the model is")
 
         def load() -> LocalTokens:
-            return LocalTokens(read_model_files(Path(folder)))
+            here = next(
+                (each for each in folders if Path(each).is_absolute() and Path(each).is_dir()), folders[0]
+            )
+            return LocalTokens(read_model_files(Path(here)))
 
         return await asyncio.get_running_loop().run_in_executor(None, load)
 
@@ -130,7 +143,7 @@ class Tokenizers:
         """``folder``: see ``ModelTokens``."""
         self._folder = folder
         self._models: dict[str, ModelTokens] = {}
-        self.doubt: Doubt = lambda batch, earlier: 0
+        self.doubt: Doubt = lambda batches, earlier: 0
 
     def of(self, model: str) -> ModelTokens:
         """That of a model, by its served name."""
@@ -140,10 +153,10 @@ class Tokenizers:
             known.trust.doubt = self._doubt
         return known
 
-    def _doubt(self, batch: Batch, earlier: bool) -> int:
-        return self.doubt(batch, earlier)
+    def _doubt(self, batches: Sequence[Batch], earlier: bool) -> int:
+        return self.doubt(batches, earlier)
 
-    def facts(self) -> list[RouteFacts]:
+    def facts(self) -> list[TokenRoute]:
         """For a status display."""
         return [each.trust.facts for each in self._models.values()]
 
@@ -177,12 +190,32 @@ class LocalEngine(HttpEngine):
         """What the engine makes of the ids of a reply without tools."""
         return await super().parse(Chat(()), Sampled(list(ids), [0.0] * len(ids), "length"))
 
+    async def asked_special(self, token: int) -> str:
+        """What the engine says of a token: see ``HttpEngine``."""
+        return await super()._special_text(token)
+
+    async def _special_text(self, token: int) -> str:
+        """See ``HttpEngine``. A reply that a limit cut ends with any token, and most are no special ones: for those the
+        engine is not asked."""
+        local = self._tokens.local
+        try:
+            if self._tokens.names and self._tokens.trust.ours and local and not local.special_text(token):
+                return ""
+        except TemplateFailed:
+            pass
+        return await super()._special_text(token)
+
     # -- whose ids
 
     def begin(self) -> None:
         """Start to compare, in the background."""
         if self._checking is None and not self._checked and not self._tokens.trust.left:
             self._checking = asyncio.ensure_future(self._compare())
+
+    def begin_again(self) -> None:
+        """Another process serves at this address: compare before the next prompt."""
+        self._checked = False
+        self.begin()
 
     def close(self) -> None:
         """Compare no more."""
@@ -223,9 +256,9 @@ class LocalEngine(HttpEngine):
             return await ask()
         try:
             text = local.text(chat.messages, chat.tools, reply=True)
+            ids = await _run(len(text), local.ids, text)
         except TemplateFailed as error:
             return await self._not_here(error, ask)
-        ids = await _run(len(text), local.ids, text)
         return await self._settle(_kind(chat, "first"), Tail(ids, healed=False), ask, local)
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
@@ -285,10 +318,10 @@ class LocalEngine(HttpEngine):
         return made
 
     async def _not_here(self, error: TemplateFailed, ask: Callable[[], Awaitable[T]]) -> T:
-        """The template fails with a request here. If the engine's refuses it too, so be it; else it does so for good:
+        """Template or tokenizer fail with a request here. If the engine's refuses it too, so be it; else it does so for good:
         what it fails with may come again in each turn."""
         made = await ask()
-        self._tokens.trust.leave(f"its chat template fails here, but not at {self.url}: {error}")
+        self._tokens.trust.leave(f"a conversation fails here, but not at {self.url}: {error}")
         return made
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
@@ -298,7 +331,10 @@ class LocalEngine(HttpEngine):
         if local is None or chat.tools or chat.forced or tokens.parses is not False:
             return await super().parse(chat, sampled)
         ids, ending = await self._parsed_ids(chat, sampled)
-        text = local.plain(ids, special=tokens.special)
+        try:
+            text = local.plain(ids, special=tokens.special)
+        except TemplateFailed:
+            return await super().parse(chat, sampled)
         ours = without_ending(Message("assistant", text), ending) if ids else Message("assistant")
         if not tokens.parse_is_due():
             return ours

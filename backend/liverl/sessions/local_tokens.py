@@ -82,29 +82,57 @@ class LocalTokens:
         return template.render(given, offered, generation=reply)
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text."""
+        """The ids of a text.
+
+        Raises:
+            TemplateFailed: the tokenizer fails with it.
+        """
         known = self._kept.get(text)
         if known is not None:
             self._kept.move_to_end(text)
             return known[:]
-        # A batch of one: other threads run meanwhile.
-        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-        ids: list[int] = encoding.ids
+        ids: list[int] = self._encoding(text).ids
         if len(text) <= _LONGEST_KEPT:
             self._kept[text] = ids[:]
             if len(self._kept) > _KEPT_TEXTS:
                 self._kept.popitem(last=False)
         return ids
 
+    def _encoding(self, text: str) -> Any:
+        try:
+            # A batch of one: other threads run meanwhile.
+            (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        except Exception as error:  # noqa: BLE001 - the package raises Exception itself
+            raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
+        return encoding
+
     def word(self, token: int) -> str:
-        """A token's text, special tokens included."""
-        text: str = self._tokenizer.decode([token], skip_special_tokens=False)
-        return text
+        """A token's text, special tokens included.
+
+        Raises:
+            TemplateFailed: see ``plain``.
+        """
+        return self.plain([token], special=True)
 
     def plain(self, ids: Sequence[int], *, special: bool) -> str:
-        """The text of ids. ``special``: with that of special tokens."""
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+        """The text of ids. ``special``: with that of special tokens.
+
+        Raises:
+            TemplateFailed: the tokenizer fails with them.
+        """
+        try:
+            text: str = self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return text
+
+    def special_text(self, token: int) -> str:
+        """The text of a token that texts are shown without; "" of others.
+
+        Raises:
+            TemplateFailed: see ``plain``.
+        """
+        return "" if self.plain([token], special=False) else self.plain([token], special=True)
 
     def ends_turns(self, token: int) -> bool:
         """Whether a text is cut at this token wherever it stands, so that what comes before it changes no id behind
@@ -128,7 +156,7 @@ class LocalTokens:
         echo = msgspec.structs.replace(echo, reasoning="")
         before = self.text([SYNTHETIC, echo], reply=False)
         whole = self.text([SYNTHETIC, echo, *new], reply=True)
-        (encoding,) = self._tokenizer.encode_batch([whole], add_special_tokens=False)
+        encoding = self._encoding(whole)
         ids: list[int] = encoding.ids
         cut = _behind_last(before, self.word(stop))
         end = encoding.char_to_token(cut - 1) if cut and whole.startswith(before[:cut]) else None

@@ -56,7 +56,7 @@ class ReplicaList:
 
     def facts(self) -> dict[str, Any]:
         """For a status display. ``placed``: URL -> open sessions whose next request goes there; ``tokenizers``: see
-        ``RouteFacts``."""
+        ``TokenRoute``."""
         return {
             "replicas": len(self._engines),
             "placed": dict(Counter(self._places.values())),
@@ -74,6 +74,8 @@ class ReplicaList:
             known = before.get(replica.url)
             if known is None or known.replica.model != replica.model:
                 known = _Listed(replica, self._engine(replica))
+            elif replica.deaths > known.replica.deaths and isinstance(known.engine, LocalEngine):
+                known.engine.begin_again()
             self._engines[replica.url] = msgspec.structs.replace(known, replica=replica)
         self._changed.set()
         self._changed = asyncio.Event()

@@ -188,10 +188,10 @@ class Session:
         """Replies that were recorded."""
         return len(self._state.answers)
 
-    def doubt(self, batch: Batch, *, earlier: bool = False) -> int:
-        """Train no turn of ``batch``; returns how many there are. ``earlier``: nor those of earlier processes."""
+    def doubt(self, batches: Sequence[Batch], *, earlier: bool = False) -> int:
+        """Train no turn of ``batches``; returns how many there are. ``earlier``: nor those of earlier processes."""
         rows = self.rows
-        turns = [number for number, of in self._batches.items() if of is batch]
+        turns = [number for number, batch in self._batches.items() if batch in batches]
         if earlier:
             turns += [number for number in self._state.ours if number not in self._batches]
         turns = [number for number in turns if number not in rows.doubted]
@@ -481,7 +481,7 @@ class Session:
         if draft.batch is not None:
             self._batches[self.turns - 1] = draft.batch
             if draft.batch.doubted:  # since its prompt was made
-                self.doubt(draft.batch)
+                self.doubt((draft.batch,))
         self._begun.pop(draft.place.request.order, None)
         self._replied_at[self.rows.newest_segment] = now.ran
         self.last_active = now

@@ -8,7 +8,7 @@ import heapq
 import logging
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -352,9 +352,9 @@ class Store:
         logger.error("session %s: the directory of its trial %s; its rows are in %s", name, why, kept)
         return str(kept)
 
-    def doubt(self, batch: Batch, earlier: bool) -> int:
-        """Train no turn of ``batch``: see ``Session.doubt``; returns how many there are in open sessions."""
-        return sum(session.doubt(batch, earlier=earlier) for session in self._sessions.values())
+    def doubt(self, batches: Sequence[Batch], earlier: bool) -> int:
+        """Train no turn of ``batches``: see ``Session.doubt``; returns how many there are in open sessions."""
+        return sum(session.doubt(batches, earlier=earlier) for session in self._sessions.values())
 
     async def expire(self, now: float) -> list[str]:
         """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that

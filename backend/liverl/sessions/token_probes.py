@@ -6,6 +6,7 @@ in both of Unicode's forms, text that looks like a special token, tools, calls, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -104,10 +105,11 @@ async def compare(local: LocalTokens, ask: Ask, *, settled: bool = False) -> Non
             asked.append((chat, reply, theirs))
     if not asked:
         raise TemplateFailed("the engine renders none of the conversations that are compared")
-    most, words = -1, ""
+    most, words, loop = -1, "", asyncio.get_running_loop()
     for form in (local.form,) if settled else FORMS:
         local.form = form
-        right, why = _compared(local, asked)
+        # In a thread: the template is a stranger's program, and others are served meanwhile.
+        right, why = await loop.run_in_executor(None, _compared, local, asked)
         if not why:
             return
         if right > most:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Literal, TypeVar
+from random import randrange
+from typing import Any, TypeVar
 
 import msgspec
+
+from liverl.model import TokenRoute
 
 logger = logging.getLogger(__name__)
 
@@ -24,83 +27,82 @@ MOST_KINDS = 4096  # kinds of conversations that are known to agree; what is bey
 
 
 class Batch:
-    """Turns whose prompts have our ids, between two samples that were compared. ``turns``: how many prompts."""
+    """Turns whose prompts have our ids, between two samples that were taken. ``turns``: how many prompts."""
 
     def __init__(self) -> None:
         self.doubted = False
         self.turns = 0
 
 
-class RouteFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """For a status display. ``route``: whose ids the prompts have; ``why``: they are the engine's; ``differs``: ours
-    were seen to be other ones: what was compared and the first token that differs; ``prompts``: with our ids;
-    ``compared``: those that were compared with the engine's; ``doubted``: turns whose tokens are not trained for it;
-    ``ended``: such turns of trials that had ended before."""
-
-    model: str
-    route: Literal["checking", "ours", "engine"] = "checking"
-    why: str = ""
-    differs: str = ""
-    prompts: int = 0
-    compared: int = 0
-    doubted: int = 0
-    ended: int = 0
-
-
 # (the turns in question, whether they include those of an earlier process) -> how many turns of open sessions they are
-Doubt = Callable[[Batch, bool], int]
+Doubt = Callable[[Sequence[Batch], bool], int]
 
 
 class Trust:
     """The state of one model."""
 
-    def __init__(self, model: str, doubt: Doubt = lambda batch, earlier: 0, every: int = EVERY) -> None:
+    def __init__(self, model: str, doubt: Doubt = lambda batches, earlier: 0, every: int = EVERY) -> None:
         """``model``: its served name; ``doubt``: called with turns that are in doubt."""
-        self.facts = RouteFacts(model)
-        self.batch = Batch()
+        self.facts = TokenRoute(model)
         self.doubt = doubt
-        self._first = self.batch  # turns of an earlier process count as its own until a sample agrees
         self.every = every
+        # Turns that no later sample has confirmed, in the order of the samples that are being compared. Turns of an
+        # earlier process count as the first one's.
+        self._open = [Batch()]
+        self._first = self._open[0]
         self._agreed: set[Hashable] = set()
         self._asking: dict[Hashable, asyncio.Event] = {}
-        self._given = 0  # prompts with our ids since the start
+        self._given = 0  # prompts that might have our ids since the start
+        self._sampled = 0  # which of the present ``every`` ones is compared
+
+    @property
+    def batch(self) -> Batch:
+        """What a turn with our ids belongs to now."""
+        return self._open[-1]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a sample has confirmed the turns of the start."""
+        return self._first not in self._open
 
     @property
     def ours(self) -> bool:
         """Whether prompts may have our ids."""
-        return self.facts.route == "ours"
+        return self.facts.route == "sessions"
 
     @property
     def left(self) -> bool:
         """Whether the model uses the engine's route for good."""
-        return self.facts.route == "engine"
+        return self.facts.route == "replicas"
 
     def begin(self) -> None:
         """What an engine was asked at first agrees."""
         if not self.left:
-            self._set(route="ours")
+            self._set(route="sessions")
 
     def leave(self, why: str) -> None:
         """Go to the engine's route for good, without any doubt about turns."""
         if not self.left:
-            self._set(route="engine", why=why)
-            logger.warning("%s: the engine makes the ids of prompts: %s", self.facts.model, why)
+            self._set(route="replicas", why=why)
+            logger.warning("%s: the replicas make the tokens of prompts: %s", self.facts.model, why)
 
     def differs(self, words: str) -> None:
         """Our ids are other ones than the engine's. ``words``: where, with the first token that differs."""
         if self.left:
             return
-        batch, self.batch = self.batch, Batch()
-        batch.doubted = True
-        open_turns = self.doubt(batch, batch is self._first)
+        earlier, batches = not self.confirmed, self._open
+        self._open = [Batch()]
+        for batch in batches:
+            batch.doubted = True
+        open_turns = self.doubt(batches, earlier)
         self._set(
-            route="engine",
-            why="our ids differ from the engine's",
+            route="replicas",
+            why="the sessions' tokens differ from the replica's",
             differs=words,
             doubted=open_turns,
-            ended=max(0, batch.turns - open_turns),
+            ended=max(0, sum(batch.turns for batch in batches) - open_turns),
         )
-        logger.error("%s: our ids of a prompt differ from the engine's: %s", self.facts.model, words)
+        logger.error("%s: our tokens of a prompt differ from the replica's: %s", self.facts.model, words)
 
     def _set(self, **changes: Any) -> None:
         self.facts = msgspec.structs.replace(self.facts, **changes)
@@ -122,16 +124,17 @@ class Trust:
             await asking.wait()  # many agents begin with the same kind at once: one asks
         if not self.ours:
             return await ask(), None
-        sampled = sample and self._given % self.every == self.every - 1
-        if kind in self._agreed and not sample:
-            return ours, self.batch
-        if kind in self._agreed and not sampled:
-            self._given += 1
-            self.batch.turns += 1
-            self._set(prompts=self.facts.prompts + 1)
-            return ours, self.batch
+        confirmed = None
         if kind in self._agreed:
-            self._given += 1
+            if not sample:
+                return ours, self.batch
+            if not self._is_sample():
+                self.batch.turns += 1
+                self._set(prompts=self.facts.prompts + 1)
+                return ours, self.batch
+            # Turns from here on are confirmed by the next sample, not by this one, which was taken before them.
+            confirmed = self.batch
+            self._open.append(Batch())
             theirs = await ask()
         else:
             asking = self._asking[kind] = asyncio.Event()
@@ -147,14 +150,24 @@ class Trust:
         if words:
             self.differs(words)
         else:
-            self._agree(kind, sampled=sampled)
+            self._agree(kind, confirmed)
         return theirs, None
 
-    def _agree(self, kind: Hashable, *, sampled: bool) -> None:
+    def _is_sample(self) -> bool:
+        """Whether the next prompt is compared: one of ``every``, at a random place, so that agents in lockstep do not
+        bring the same one each time."""
+        place = self._given % self.every
+        self._given += 1
+        if not place:
+            self._sampled = randrange(self.every)
+        return place == self._sampled
+
+    def _agree(self, kind: Hashable, confirmed: Batch | None) -> None:
+        """``confirmed``: the last one before a sample; None: it was none."""
         if len(self._agreed) < MOST_KINDS:
             self._agreed.add(kind)
-        if sampled:
-            self.batch = Batch()
+        if confirmed is not None and confirmed in self._open:
+            del self._open[: self._open.index(confirmed) + 1]
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int], word: Callable[[int], str]) -> str:
@@ -170,4 +183,4 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int], word: Callable[
             return "the end"
         return f"{ids[shared]} ({word(ids[shared])[:40]!r})"
 
-    return f"token {shared} is {shown(theirs)} at the engine, {shown(ours)} here"
+    return f"token {shared} is {shown(theirs)} at the replica, {shown(ours)} here"
