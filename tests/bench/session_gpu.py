@@ -106,7 +106,7 @@ class Replica(Process):
             return
         argv = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]
         argv += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(self.port)]
-        argv += ["--load-format", "dummy", "--dtype", "bfloat16", "--max-model-len", str(MAX_LENGTH)]
+        argv += ["--load-format", "dummy", "--dtype", "bfloat16", "--max-model-len", str(args.length)]
         argv += ["--max-num-seqs", str(args.max_num_seqs), "--enable-auto-tool-choice"]
         argv += ["--tool-call-parser", PARSERS[name], "--disable-uvicorn-access-log"]
         # The memory of the cache is given: two servers that start on one GPU would else count each other's.
@@ -446,7 +446,8 @@ def table(results: dict[str, Any]) -> str:
 
 async def measure(args: argparse.Namespace) -> Bench:
     """All parts, as far as the time goes."""
-    models = write_models(args.folder / "models")
+    args.length = max(MAX_LENGTH, *(2 * each for each in args.histories))
+    models = write_models(args.folder / "models", args.length)
     say("the models are written")
     gpus = [int(each) for each in args.gpus.split(",")]
     replicas = [Replica(models["hermes"], "hermes", gpu, args, quick=False) for gpu in gpus[:2]]
@@ -460,12 +461,10 @@ async def measure(args: argparse.Namespace) -> Bench:
         try:
             await asyncio.gather(*(replica.ready(http, BEGAN + args.start) for replica in replicas))
             say("two replicas serve")
-            first = "200, lockstep"
-            parts = [
-                (first, 200, 0.0),
-                ("6000, lockstep", 6000, 0.0),
-                ("200, paced", 200, args.agents * args.turns / args.rate),
-            ]
+            parts = [(f"{history}, lockstep", history, 0.0) for history in args.histories]
+            parts.append(
+                (f"{args.histories[0]}, paced", args.histories[0], args.agents * args.turns / args.rate)
+            )
             for name, history, spread in parts:
                 if name == parts[-1][0]:
                     await truths(bench, replicas, others, http)
@@ -509,6 +508,12 @@ def main() -> int:
     parser.add_argument("--checks", type=int, default=2000, help="turns of each template")
     parser.add_argument("--clients", type=int, default=2, help="processes of the client")
     parser.add_argument("--rate", type=float, default=200.0, help="turns per second of the paced part")
+    parser.add_argument(
+        "--histories",
+        type=lambda text: [int(each) for each in text.split(",")],
+        default=[200, 6000],
+        help="tokens",
+    )
     parser.add_argument("--gpus", default="0,1")
     parser.add_argument("--max-num-seqs", type=int, default=256)
     parser.add_argument("--vllm", default="", help="further arguments of vllm serve")

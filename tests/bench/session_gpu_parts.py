@@ -79,9 +79,9 @@ def _corpus() -> list[str]:
     return [" ".join(rng.choices(words, k=12)).capitalize() + ".\n" for _ in range(6000)] + list(TEXTS) * 20
 
 
-def write_models(folder: Path) -> dict[str, Path]:
+def write_models(folder: Path, length: int = MAX_LENGTH) -> dict[str, Path]:
     """A folder for each template: tokenizer and configuration of a small Qwen3. It has no weights: ``vllm serve
-    --load-format dummy`` makes random ones."""
+    --load-format dummy`` makes random ones. ``length``: tokens of a conversation at most."""
     from tokenizers import (
         AddedToken,
         Regex,
@@ -128,7 +128,7 @@ def write_models(folder: Path) -> dict[str, Path]:
         "hidden_size": 512,
         "initializer_range": 0.02,
         "intermediate_size": 1536,
-        "max_position_embeddings": MAX_LENGTH,
+        "max_position_embeddings": length,
         "num_attention_heads": 8,
         "num_hidden_layers": 4,
         "num_key_value_heads": 4,
@@ -144,7 +144,7 @@ def write_models(folder: Path) -> dict[str, Path]:
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",
         "extra_special_tokens": ["<|im_start|>"],
-        "model_max_length": MAX_LENGTH,
+        "model_max_length": length,
         "clean_up_tokenization_spaces": False,
         "backend": "tokenizers",
         "tokenizer_class": "TokenizersBackend",
@@ -332,7 +332,7 @@ def replica(folder: Path, port: int) -> None:
         def __init__(self) -> None:
             super().__init__(lambda before, turn: "", folder, (folder / "chat_template.jinja").read_text())
             self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            self.context = MAX_LENGTH
+            self.context = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
             self._rng = random.Random(1)
             call = '{"name": "read_file", "arguments": {"path": "a.py"}}'
             self._call = self.ids(f"I look.\n<tool_call>\n{call}\n</tool_call><|im_end|>")

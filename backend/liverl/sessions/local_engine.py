@@ -318,8 +318,8 @@ class LocalEngine(HttpEngine):
         return made
 
     async def _not_here(self, error: TemplateFailed, ask: Callable[[], Awaitable[T]]) -> T:
-        """Template or tokenizer fail with a request here. If the engine's refuses it too, so be it; else it does so for good:
-        what it fails with may come again in each turn."""
+        """Template or tokenizer fail with a request here. If the engine refuses it too, so be it; else the engine makes
+        the ids for good: what fails here may come again in each turn."""
         made = await ask()
         self._tokens.trust.leave(f"a conversation fails here, but not at {self.url}: {error}")
         return made
