@@ -6,7 +6,6 @@ package ``tokenizers``; nothing here asks an engine.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,8 @@ import msgspec
 from liverl.sessions.chat_template import ChatTemplate, TemplateFailed
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import ModelFiles, NoModelFiles
+from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_loose_json
 
 SYNTHETIC = Message("user", "?")  # stands for the history where a template does not need it
 _KEPT_TEXTS = 64  # texts whose ids are kept: the trials of one task begin with the same prompt
@@ -231,8 +232,8 @@ def _template_message(message: Message, *, parts: bool) -> dict[str, Any]:
 
 def _arguments(text: str) -> Any:
     try:
-        value = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
+        value = decode_loose_json(text) if text else {}
+    except BAD_JSON as error:
         raise TemplateFailed(f"the arguments of a call are no JSON: {error}") from None
     return {} if value is None else value
 

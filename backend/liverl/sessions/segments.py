@@ -238,9 +238,8 @@ class SessionRows:
         self.segments: list[Segment] = []
         self.said: list[Said] = []  # the replies of the conversation
         self.history = History()
-        self.doubted: set[int] = (
-            set()
-        )  # turns whose prompts may have other ids than the engine would have made
+        # Turns whose prompts may have other ids than the engine would have made.
+        self.doubted: set[int] = set()
         self._prefix_match = prefix_match
         self._first_system: str | None = None  # beginning of the system prompt of the first request
         self._requests = 0  # that were placed

@@ -20,9 +20,8 @@ from liverl.model import TokenRoute
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-EVERY = (
-    64  # of so many prompts with our ids one is made by the engine, too, and compared: 1.6 % of its rendering
-)
+# Of so many prompts with our ids one is made by the engine, too, and compared: 1.6 % of its rendering.
+EVERY = 64
 MOST_KINDS = 4096  # kinds of conversations that are known to agree; what is beyond is asked of the engine
 
 

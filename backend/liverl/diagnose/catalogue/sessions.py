@@ -127,7 +127,7 @@ def tokens_differ(window: Window) -> Iterator[Symptom | Resolved]:
         cause="a prompt that the sessions made with the model's tokenizer.json and chat template has other tokens than "
         "the replica makes of the same conversation; the replica makes all tokens again, which costs its API server "
         f"more; {'; '.join(told) or 'no turn was sampled from such a prompt'}",
-        fix="compare the replica's chat template (--chat-template) and model folder with model.model_path; set "
+        fix="compare the replica's model folder and chat template with those of model.model_path; set "
         "session_proxy.tokenizer to engine to leave all tokens to the replicas; after a change restart the service "
         "sessions, which compares anew"
         + ("; if rows of ended trials matter, resume from the checkpoint before this step" if ended else ""),
