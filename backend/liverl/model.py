@@ -49,7 +49,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 10
+SCHEMA = 11
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -359,6 +359,25 @@ class SilentSession(msgspec.Struct, frozen=True):
     begun: bool = True
 
 
+class TokenRoute(msgspec.Struct, frozen=True):
+    """Who makes the tokens of the prompts of a model that the sessions carry.
+
+    ``route``: ``checking`` before the first comparison: the replicas make them; ``sessions``; ``replicas``, and
+    ``why``. ``differs``: the sessions' tokens were other ones than the replica's: where, and the first such token.
+    ``prompts``: made by the sessions and not compared; ``compared``: made by both. Of the turns that were in question
+    at a difference ``doubted`` are of trials that went on: they are not trained; ``ended`` of trials that had ended:
+    the trainer has their rows."""
+
+    model: str
+    route: Literal["checking", "sessions", "replicas"] = "checking"
+    why: str = ""
+    differs: str = ""
+    prompts: int = 0
+    compared: int = 0
+    doubted: int = 0
+    ended: int = 0
+
+
 class SessionsStatus(msgspec.Struct, frozen=True):
     """What records trials as tokens, as its agents see it: a service, or hosts in verl's agent-loop workers.
     ``counters``: sums over all sessions of the run (``liverl.sessions.counters``); one that is missing is 0."""
@@ -374,6 +393,7 @@ class SessionsStatus(msgspec.Struct, frozen=True):
     silent: tuple[SilentSession, ...] = ()  # those that have been without a request for longest, at most 8
     error: str | None = None  # why it keeps an older list of replicas
     clients: Clients | None = None  # of the agents' port; of several workers the one with most without a key
+    tokenizers: tuple[TokenRoute, ...] = ()  # of each model; none where the replicas make all tokens
 
     @property
     def requests(self) -> int:

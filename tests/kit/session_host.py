@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 
 from liverl.sessions.admission import Rules
+from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.scheduler import Scheduler
@@ -35,6 +36,7 @@ class SessionHost:
         self.most_waiting = 1000
         self.rewrite: Rewrite = "split"
         self.settings: dict[str, Any] = {}  # further ones of the store
+        self.tokenizers: Tokenizers | None = None  # set before ``start``: they make the ids of prompts
         self.models: tuple[str, ...] = ()  # names that are the policy, beside "m"
 
     async def start(self) -> None:
@@ -42,7 +44,7 @@ class SessionHost:
         self.http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         )
-        self.replicas = replicas = ReplicaList(self.http)
+        self.replicas = replicas = ReplicaList(self.http, tokenizers=self.tokenizers)
         scheduler = None
         if self.rules is not None:
             read = functools.partial(replicas.kv_cache, seconds=5.0)
@@ -55,6 +57,8 @@ class SessionHost:
             scheduler=scheduler,
             **self.settings,
         )
+        if self.tokenizers is not None:
+            self.tokenizers.doubt = self.store.doubt
         self.store.restore()
         self.replicas.put([Replica(url, "m") for url in self.urls])
         agents = AgentRoutes(self.store, self.models)
@@ -71,6 +75,7 @@ class SessionHost:
         await self.agents.close()
         await self.trainer.close()
         await self.store.close()
+        self.replicas.close()
         await self.http.close()
 
     async def control(self, method: str, path: str, body: Any = None, key: str = CONTROL) -> tuple[int, Any]:

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from liverl.control.messages import BackendDead, CommandError
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
-from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet, SessionsStatus
+from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet, SessionsStatus, TokenRoute
 from liverl.plan.spec import PortSpec, StopStage
 from liverl.procs.listing import ListedProcess
 from liverl.rundir.layout import RunDir, hostname
@@ -421,5 +421,15 @@ def test_the_page_of_a_replica_names_no_list_where_there_is_none() -> None:
     assert "every request waits" in rows(About("sessions", NOW, through_sessions(sessions=none), service))
     ended = through_sessions(sessions=none, state="done")
     assert "every request waits" not in rows(About("sessions", NOW, ended, service))
+    routes = (
+        TokenRoute("a", "sessions", prompts=1200, compared=20),
+        TokenRoute("b", "replicas", "/m has no tokenizer.json"),
+        TokenRoute("c", "replicas", "x", "token 7 is 3"),
+        TokenRoute("d"),
+    )
+    told = rows(About("sessions", NOW, through_sessions(sessions=SessionsStatus(tokenizers=routes)), service))
+    assert "of a: made here for 1.2k prompts, compared for 20" in told
+    assert "of b: the replicas make them: /m has no tokenizer.json" in told
+    assert "of c: the replicas make them: token 7 is 3" in told and "being compared" in told
     page = rows(About("sessions", NOW, through_sessions(), through_sessions().service("sessions")))
     assert "r0" in page and "16 open, 104 ended" in page

@@ -237,6 +237,7 @@ SEVERAL = {
         "cluster trainer": "verl.actor_deadline verl.address_deadline verl.health_deadline",
         "proxy sessions": f"proxy.host proxy.max_body_bytes {RESTARTS}",
         "proxy-list sessions": "proxy.request_timeout",
+        "sessions trainer": "model.model_path",  # its tokenizer and chat template
         "proxy ray sessions trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
         # what carries the trials follows the agent loop
         "backend proxy ray sessions trainer": "supervise.kill_grace verl.agent_loop",

@@ -19,6 +19,7 @@ from liverl.model import (
     StalledProcess,
     StepTrials,
     Symptom,
+    TokenRoute,
     TrialsStatus,
 )
 
@@ -211,3 +212,37 @@ def test_silence_that_has_another_cause() -> None:
         trials=TrialsStatus(newest=heads, steps=(StepTrials(8, 32, 8, 0, 0.5),)),
     )
     assert set(found(every)) == {"agents_silent"}, "all of them are silent: one alert"
+
+
+# --- tokens of our own ---------------------------------------------------------------------------------------
+
+
+def with_routes(*routes: TokenRoute) -> Snapshot:
+    now = through_sessions()
+    assert now.sessions is not None
+    return through_sessions(sessions=replace(now.sessions, tokenizers=routes))
+
+
+DIFFERS = "token 7 is 3 ('a') at the replica, 4 ('b') here"
+
+
+@pytest.mark.parametrize(
+    ("doubted", "ended", "severity", "words"),
+    [
+        (0, 0, "info", "no turn was sampled from such a prompt"),
+        (5, 0, "warning", "5 turns of open trials since the last comparison that agreed are not trained"),
+        (0, 2, "warning", "2 turns of trials that had ended before may be trained"),
+    ],
+)
+def test_tokens_that_differ(doubted: int, ended: int, severity: str, words: str) -> None:
+    route = TokenRoute("m", "replicas", "w", DIFFERS, 90, 3, doubted, ended)
+    symptom = found(with_routes(TokenRoute("n", "sessions"), route))["tokens_differ"]
+    assert symptom.severity == severity and words in symptom.cause and len(symptom.title) <= 60
+    assert [one.text for one in symptom.evidence] == [f"m: {DIFFERS}"]
+    assert ("resume from the checkpoint" in symptom.fix) == bool(ended)
+
+
+def test_tokens_that_the_replicas_make_for_another_reason_are_no_alert() -> None:
+    left = TokenRoute("m", "replicas", "/m has no tokenizer.json")
+    assert "tokens_differ" not in found(with_routes(left, TokenRoute("n"), TokenRoute("o", "sessions")))
+    assert "tokens_differ" not in found(through_sessions(sessions=None))

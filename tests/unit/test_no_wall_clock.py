@@ -83,6 +83,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
         "shown; another host's heartbeat: only its file tells it",
     ),
     "backend/liverl/serving/worker_reports.py": (1, "a default for callers without a run"),
+    "backend/liverl/sessions/chat_template.py": (1, PROTOCOL),  # the date that a template asks for
     "backend/liverl/sessions/client.py": (1, PROTOCOL),
     "backend/liverl/sessions/finished.py": (2, STAMPS),
     "backend/liverl/supervise/keeper/process/liverl_keeper/children.py": (1, SHOWN),

@@ -33,6 +33,12 @@ def logger() -> Iterator[logging.Logger]:
         ("GET", "/v1/models", 200, True),
         ("POST", "/v1/chat/completions", 200, True),
         ("GET", "/health", "200", True),
+        ("POST", "/inference/v1/generate", 200, False),
+        ("POST", "/v1/chat/completions/render", 200, False),
+        ("POST", "/v1/chat/completions/derender", 200, False),
+        ("POST", "/detokenize", 200, False),
+        ("POST", "/inference/v1/generate", 400, True),
+        ("GET", "/inference/v1/generate", 200, True),
     ],
 )
 def test_only_successful_polls_are_dropped(

@@ -213,3 +213,43 @@ def test_a_minute_is_between_two_events_about_the_same(said: Said) -> None:
         said.clock += seconds
         events.take(report(poisoned=2 + told))
         assert len(said.events) == told, seconds
+
+
+DIFFERS = "token 7 is 3 ('a') at the replica, 4 ('b') here"
+
+
+def routes(**fields: Any) -> dict[str, dict[str, Any]]:
+    return {"sessions": {"counters": {}, "tokenizers": [{"model": "m", **fields}]}}
+
+
+def test_tokens_that_differ_are_told_once_with_what_became_of_the_turns(said: Said) -> None:
+    events = events_of(said)
+    events.take(routes(route="sessions", prompts=9))
+    assert not said.events
+    for _ in range(3):
+        events.take(routes(route="replicas", differs=DIFFERS, doubted=5, ended=2))
+    ((kind, text, level, service, data),) = said.events
+    assert (kind, level, service) == ("sessions", "warning", "sessions")
+    assert DIFFERS in text and text.endswith(
+        "; 5 turns of open trials are not trained, 2 turns of trials that had ended may be trained"
+    )
+    assert data == {"model": "m", "doubted": 5, "ended": 2}
+
+
+def test_tokens_that_differed_from_the_beginning_are_no_warning(said: Said) -> None:
+    events_of(said).take(routes(route="replicas", differs=DIFFERS))
+    assert said.events[0][2] == "info" and said.texts[0].endswith(DIFFERS)
+
+
+def test_tokens_of_which_an_earlier_backend_has_told_are_not_told_again(said: Said) -> None:
+    events = events_of(said)
+    events.adopted()
+    for _ in range(2):
+        events.take(routes(route="replicas", differs=DIFFERS))
+    assert not said.events
+
+
+@pytest.mark.parametrize("broken", [7, "x", [7], [{}], [{"model": 1}], {"model": "m"}])
+def test_a_report_of_tokens_that_cannot_be_read_says_nothing(said: Said, broken: Any) -> None:
+    events_of(said).take({"sessions": {"counters": {}, "tokenizers": broken}})
+    assert not said.events

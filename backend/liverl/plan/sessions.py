@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from liverl.config.conditions import ANY_HOST, bridged
 from liverl.config.schema import RunConfig
+from liverl.config.sizing import model_path
 from liverl.plan.policies import listen_host, restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import BRIDGE, FileSpec, PortSpec, Probe, Probes, ServiceSpec
@@ -78,6 +79,8 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "max_replica_deaths": config.session_proxy.max_replica_deaths,
         "in_flight": config.session_proxy.in_flight,
         "rows_per_trial": config.session_proxy.rows_per_trial,
+        "tokenizer": config.session_proxy.tokenizer,
+        "model_path": model_path(config),
         "request_timeout": config.proxy.request_timeout,
         "scheduler": _scheduler(config),
         "decides": "client" if config.trainer.kind == "none" else "trainer",

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from liverl.model import Level
+from liverl.model import Level, TokenRoute
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.clocks import Moment, boot_id
 
@@ -66,6 +66,16 @@ _SENTENCES = {
 }
 
 
+def doubted_words(route: TokenRoute) -> str:
+    """What became of the turns that were in question; "" if there were none."""
+    parts = []
+    if route.doubted:
+        parts.append(f"{route.doubted} turns of open trials are not trained")
+    if route.ended:
+        parts.append(f"{route.ended} turns of trials that had ended may be trained")
+    return f"; {', '.join(parts)}" if parts else ""
+
+
 class SessionEvents:
     """Writes an event when one of these counters has grown."""
 
@@ -76,6 +86,7 @@ class SessionEvents:
         self._growth: dict[str, int] = {}  # counter -> what no event has told yet
         self._told_at: dict[str, float] = {}
         self._last: dict[str, str] = {}  # counter -> trial
+        self._differ: set[tuple[str, str, str]] = set()  # who reports, model, first difference: what was told
         self._adopted = False
 
     def adopted(self) -> None:
@@ -97,9 +108,36 @@ class SessionEvents:
                     self._growth[name] = self._growth.get(name, 0) + value - before
                     if isinstance(last, dict) and isinstance(last.get(name), str):
                         self._last[name] = last[name]
+            self._take_differences(who, report.get("tokenizers"))
         if any(reports.values()):
             self._adopted = False
         self._tell()
+
+    def _take_differences(self, who: str, routes: Any) -> None:
+        """An event when the tokens of a model were seen to differ. ``routes``: of ``TokenRoute``s; anything else is
+        passed over."""
+        try:
+            given = msgspec.convert(routes or (), tuple[TokenRoute, ...])
+        except msgspec.ValidationError:
+            return
+        for route in given:
+            key = (who, route.model, route.differs)
+            if not route.differs or key in self._differ:
+                continue
+            self._differ.add(key)
+            if not self._adopted:
+                text = f"{route.model}: the sessions' tokens of a prompt differ from the replica's, "
+                text += "which makes them again: "
+                level: Level = "warning" if route.doubted or route.ended else "info"
+                self._supervisor.say(
+                    "sessions",
+                    f"{text}{route.differs}{doubted_words(route)}",
+                    level,
+                    self._service,
+                    model=route.model,
+                    doubted=route.doubted,
+                    ended=route.ended,
+                )
 
     def _tell(self) -> None:
         now = self._supervisor.now()

@@ -15,8 +15,9 @@ class Counters(msgspec.Struct, omit_defaults=True):
     prompt made of text would have broken; ``rewrites``, ``sub_agents``: segments of these kinds; ``recomputed``:
     earlier replies that count as sampled again behind a changed history; ``recompute_unplaced``: those whose place in
     it was not found, or for which the row had no room; ``recompute_failed``: those whose log-probabilities no replica
-    gave; ``consecutive_no_tool``: replies of the main conversation without a call, in sequence; ``asides``: replies
-    beside it that are no conversation.
+    gave; ``doubted``: turns that are not trained, as our tokenizer made their prompts and was then seen to differ from
+    the engine; ``consecutive_no_tool``: replies of the main conversation without a call, in sequence; ``asides``:
+    replies beside it that are no conversation.
 
     ``refused_turns``, ``refused_no_tool``, ``refused_tokens``, ``refused_deadline``: requests that a limit of the
     session refused, on turns, on replies without a tool call, on the length of its row, and on its time;
@@ -70,6 +71,7 @@ class Counters(msgspec.Struct, omit_defaults=True):
     journal_cut: int = 0
     journal_rewritten: int = 0
     journal_unreadable: int = 0
+    doubted: int = 0
     overridden: dict[str, int] = {}
     ignored: dict[str, int] = {}
 

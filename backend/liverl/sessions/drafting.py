@@ -23,6 +23,7 @@ from liverl.sessions.scheduler import NotAdmitted, Scheduler
 from liverl.sessions.segments import Place, Versions
 from liverl.sessions.state import SessionState
 from liverl.sessions.time_limit import TimeLimit
+from liverl.sessions.token_trust import Batch
 from liverl.sessions.wire import Refusal
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Draft(msgspec.Struct):
     empty until then; ``healed``: see ``Tail``; ``waited``: seconds in the admission queue; ``kept``: the earlier
     replies in a prompt with a changed history, None if they are not looked for; ``deaths``: of the replica that samples
     it, before; ``sampling``: whether a sample is in flight; ``replica``: root address of the one that sampled it last,
-    "" before."""
+    "" before; ``batch``: see ``Tail``."""
 
     place: Place
     prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))
@@ -141,6 +142,7 @@ class Draft(msgspec.Struct):
     deaths: int = 0
     sampling: bool = False
     replica: str = ""
+    batch: Batch | None = None
 
     @property
     def sampled(self) -> Sampled:
@@ -362,7 +364,7 @@ class Drafter:
     async def _prompt(self, engine: Engine, chat: Chat, draft: Draft) -> None:
         """Fill in the prompt's ids; the reply belongs to a new segment if the template rewrites what came before."""
         place = draft.place
-        if place.segment is not None and self._appends:
+        if place.segment is not None and self._appends and not self._state.rows.doubtful(place.segment):
             segment = self._state.rows.segments[place.segment]
             ids, last = (
                 segment.ids[: place.length],
@@ -370,19 +372,21 @@ class Drafter:
             )
             tail = await engine.tail(chat, place.messages, last)
             if tail is not None and not self._checked:
-                whole = await engine.render(chat)
-                self._checked, self._appends = True, whole[-len(tail.ids) :] == tail.ids
+                self._appends = await engine.ends_with(chat, tail)
+                self._checked = True
                 if not self._appends:
                     logger.warning(
                         "session %s: the chat template rewrites earlier turns; each turn has a row",
                         self._session,
                     )
-            if tail is not None and self._appends:
-                draft.prompt, draft.healed = ids + array("i", tail.ids), tail.healed
+            # The comparison may have found just now that the segment is in doubt.
+            if tail is not None and self._appends and not self._state.rows.doubtful(place.segment):
+                draft.prompt, draft.healed, draft.batch = ids + array("i", tail.ids), tail.healed, tail.batch
                 return
         if place.segment is not None:
             draft.place = place.anew
-        draft.prompt = array("i", await engine.render(chat))
+        first = await engine.first(chat)
+        draft.prompt, draft.batch = array("i", first.ids), first.batch
 
     async def _sample(self, engine: Engine, chat: Chat, draft: Draft, losses: _Losses) -> None:
         """Sample until the reply ends. What a weight update has cut is kept and continued, with each part's version."""

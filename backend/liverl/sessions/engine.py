@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from liverl.sessions.canonical import object_text
+from liverl.sessions.local_tokens import SYNTHETIC, nth
 from liverl.sessions.messages import Call, Chat, Message, openai_message
 from liverl.sessions.routes import (
     DERENDER,
@@ -22,11 +23,11 @@ from liverl.sessions.routes import (
     Rendered,
 )
 from liverl.sessions.segments import Scored, Versions
+from liverl.sessions.token_trust import Batch
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 
 _NO_PARSER = (401, 403, 404)  # statuses of ``derender`` that are no parser's failure
-_SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
 T = TypeVar("T")
 
 
@@ -60,10 +61,13 @@ class Sampled(msgspec.Struct, frozen=True):
 
 class Tail(msgspec.Struct, frozen=True):
     """The ids of new messages, with the end of the turn before them. ``healed``: the text of the last reply has other
-    ids than were sampled, so that a prompt made of text would not continue the row."""
+    ids than were sampled, so that a prompt made of text would not continue the row; ``local``: how they were made here;
+    ``batch``: with which others the engine was not asked for them, None if it was."""
 
     ids: list[int]
     healed: bool
+    local: Any = None
+    batch: Batch | None = None
 
 
 class Tokens(Protocol):
@@ -72,6 +76,12 @@ class Tokens(Protocol):
     async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
         """The ids of the whole conversation: up to where a reply begins; without ``reply`` to the end of its
         last turn."""
+
+    async def first(self, chat: Chat) -> Tail:
+        """The ids of a conversation that opens a segment, up to where a reply begins."""
+
+    async def ends_with(self, chat: Chat, tail: Tail) -> bool:
+        """Whether the ids of the whole conversation end with those of ``tail``."""
 
     async def end_of_turn(self) -> int | None:
         """The token that ends a reply in the template. None if there is none."""
@@ -104,6 +114,7 @@ class Sampler(Protocol):
 
 class _Model(msgspec.Struct):
     max_model_len: int
+    root: str | None = None
 
 
 class _Models(msgspec.Struct):
@@ -156,6 +167,14 @@ class HttpEngine:
         """See ``Tokens.render``."""
         return await self._render(chat.messages, chat.tools, chat.tool_choice, generation=reply)
 
+    async def first(self, chat: Chat) -> Tail:
+        """See ``Tokens.first``."""
+        return Tail(await self.render(chat), healed=False)
+
+    async def ends_with(self, chat: Chat, tail: Tail) -> bool:
+        """See ``Tokens.ends_with``."""
+        return (await self.render(chat))[-len(tail.ids) :] == tail.ids
+
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """See ``Tokens.tail``. Only the last reply and what is new is rendered, behind a synthetic history, so that the
         cost does not grow with the history."""
@@ -163,26 +182,29 @@ class HttpEngine:
         if stop is None:
             return None
         echo = msgspec.structs.replace(chat.messages[kept - 1], reasoning="")
-        before = await self._render([_SYNTHETIC, echo], generation=False)
-        whole = await self._render([_SYNTHETIC, echo, *chat.messages[kept:]])
+        before = await self._render([SYNTHETIC, echo], generation=False)
+        whole = await self._render([SYNTHETIC, echo, *chat.messages[kept:]])
         # The turns before the new messages end with as many stop tokens, whatever the template does between them.
-        end = _nth(whole, stop, before.count(stop))
+        end = nth(whole, stop, before.count(stop))
         if end is None:
             return None
         if self._opening is None:
-            self._opening = await self._render([_SYNTHETIC])
+            self._opening = await self._render([SYNTHETIC])
         text = before[len(self._opening) : len(self._opening) + len(reply)]
         healed = list(reply) != text
-        rest = whole[end + 1 :]
-        # A limit or a client's stop text ends a reply without that token. Some models have further ones that end it.
+        return Tail(await self._closed(reply, stop, whole[end + 1 :]), healed)
+
+    async def _closed(self, reply: Sequence[int], stop: int, rest: Sequence[int]) -> list[int]:
+        """What follows a reply, with the end of its turn. A limit or a client's stop text ends a reply without that
+        token. Some models have further ones that end it."""
         stopped = bool(reply) and (reply[-1] == stop or bool(await self._special_text(reply[-1])))
-        return Tail(rest if stopped else [stop, *rest], healed)
+        return [*rest] if stopped else [stop, *rest]
 
     async def end_of_turn(self) -> int | None:
         """See ``Tokens.end_of_turn``. Asked once."""
         if self._stop is None:
-            one = await self._render([_SYNTHETIC, Message("assistant", "?")], generation=False)
-            other = await self._render([_SYNTHETIC, Message("assistant", "!")], generation=False)
+            one = await self._render([SYNTHETIC, Message("assistant", "?")], generation=False)
+            other = await self._render([SYNTHETIC, Message("assistant", "!")], generation=False)
             self._stop = end_of_turn(one, other)
         return self._stop
 
@@ -190,14 +212,9 @@ class HttpEngine:
         """See ``Tokens.parse``. The parsers need the tools, not the conversation, and the choice of tools that the
         reply was sampled under. vLLM 0.24 hands them the text with the token that ends the reply, which they take for
         a part of it."""
-        ids = await self._without_end(sampled.ids)
+        ids, ending = await self._parsed_ids(chat, sampled)
         if not ids:
             return Message("assistant")  # the route refuses it
-        ending = ""  # the text of another token that ended it
-        if sampled.finish == "stop" and len(ids) == len(sampled.ids):
-            ending = await self._special_text(ids[-1])
-        if ending and chat.forced:  # the whole text is parsed as JSON
-            ids.pop()
         body = {**self._generated(ids, sampled), "chat_request": self._parsed_as(chat)}
         try:
             answer = await self._post(DERENDER, body, Derendered)
@@ -214,6 +231,15 @@ class HttpEngine:
             raise EngineLost(words, status=200) from None
         return without_ending(message, ending)
 
+    async def _parsed_ids(self, chat: Chat, sampled: Sampled) -> tuple[list[int], str]:
+        """The ids of a reply that a parser gets, and the text of another token that ended it."""
+        ids, ending = await self._without_end(sampled.ids), ""
+        if ids and sampled.finish == "stop" and len(ids) == len(sampled.ids):
+            ending = await self._special_text(ids[-1])
+        if ending and chat.forced:  # the whole text is parsed as JSON
+            ids.pop()
+        return ids, ending
+
     def _generated(self, ids: Sequence[int], sampled: Sampled) -> dict[str, Any]:
         finish = "length" if sampled.finish == "abort" else sampled.finish
         choice = {"index": 0, "token_ids": ids, "finish_reason": finish}
@@ -221,7 +247,7 @@ class HttpEngine:
 
     def _parsed_as(self, chat: Chat) -> dict[str, Any]:
         chosen = chat.tool_choice if chat.forced or chat.tool_choice == "none" else "auto"
-        return self._chat([_SYNTHETIC], chat.tools, chosen)
+        return self._chat([SYNTHETIC], chat.tools, chosen)
 
     async def text(self, sampled: Sampled) -> str:
         """See ``Tokens.text``."""
@@ -245,7 +271,7 @@ class HttpEngine:
 
     async def constraint(self, chat: Chat) -> dict[str, Any]:
         """See ``Tokens.constraint``. vLLM's renderer gives it, with the ids of a prompt that is not used."""
-        body = self._chat([_SYNTHETIC], chat.tools, chat.tool_choice)
+        body = self._chat([SYNTHETIC], chat.tools, chat.tool_choice)
         given = (await self._post(RENDER, body, Rendered)).sampling_params.get("structured_outputs")
         if not isinstance(given, dict):
             words = "this engine cannot force a call: its renderer gives no constraint for tool_choice"
@@ -313,11 +339,18 @@ class HttpEngine:
     async def context(self) -> int:
         """The model's context length in tokens."""
         if self._context is None:
-            answer = await self._call("GET", "/v1/models", _Models)
-            if not answer.data:
-                raise EngineLost(f"/v1/models of {self._url} names no model")
-            self._context = answer.data[0].max_model_len
+            self._context = (await self._described()).max_model_len
         return self._context
+
+    async def folder(self) -> str:
+        """Where the model was read from, as the replica says; "" if it does not."""
+        return (await self._described()).root or ""
+
+    async def _described(self) -> _Model:
+        answer = await self._call("GET", "/v1/models", _Models)
+        if not answer.data:
+            raise EngineLost(f"/v1/models of {self._url} names no model")
+        return answer.data[0]
 
     # -- HTTP
 
@@ -452,16 +485,6 @@ def end_of_turn(one: Sequence[int], other: Sequence[int]) -> int | None:
     while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
         shared += 1
     return one[-shared] if 0 < shared < len(one) else None
-
-
-def _nth(ids: Sequence[int], token: int, number: int) -> int | None:
-    """The index of the ``number``-th (from 1) ``token``; None if there are fewer."""
-    for index, each in enumerate(ids):
-        if each == token:
-            number -= 1
-            if not number:
-                return index
-    return None
 
 
 def _words(content: bytes) -> str:

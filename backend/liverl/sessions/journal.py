@@ -88,11 +88,18 @@ class Counted(msgspec.Struct, frozen=True, tag="counted"):
     counters: Counters
 
 
+class Doubted(msgspec.Struct, frozen=True, tag="doubted"):
+    """Turns, by their numbers, whose prompts may have other ids than the engine would have made: they are not
+    trained."""
+
+    turns: list[int]
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The trainer has ended the session."""
 
 
-Entry = Opened | Recorded | Delivered | Counted | Finished
+Entry = Opened | Recorded | Delivered | Counted | Doubted | Finished
 _decode = JsonDecoder(Entry).decode
 
 

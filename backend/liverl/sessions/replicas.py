@@ -16,6 +16,7 @@ from liverl.sessions.admission import KvCache
 from liverl.sessions.drafting import AllLost, Engine
 from liverl.sessions.engine import HttpEngine
 from liverl.sessions.kv_cache import read_kv_cache
+from liverl.sessions.local_engine import LocalEngine, Tokenizers
 from liverl.sessions.replica_file import Replica
 
 logger = logging.getLogger(__name__)
@@ -33,9 +34,11 @@ class _Listed(msgspec.Struct, frozen=True):
 class ReplicaList:
     """Implements ``Replicas`` for replicas that are servers. It may be empty: requests wait."""
 
-    def __init__(self, http: aiohttp.ClientSession, token: str | None = None) -> None:
-        """``token``: bearer token of all replicas."""
-        self._http, self._token = http, token
+    def __init__(
+        self, http: aiohttp.ClientSession, token: str | None = None, tokenizers: Tokenizers | None = None
+    ) -> None:
+        """``token``: bearer token of all replicas; ``tokenizers``: make the ids of prompts; None: the replicas do."""
+        self._http, self._token, self._tokenizers = http, token, tokenizers
         self._engines: dict[str, _Listed] = {}  # by URL
         self._places: dict[str, str] = {}  # session -> URL
         self._deaths: dict[str, int] = {}  # by URL
@@ -52,8 +55,13 @@ class ReplicaList:
         return list(dict.fromkeys(replica.model for replica in self.listed))
 
     def facts(self) -> dict[str, Any]:
-        """For a status display. ``placed``: URL -> open sessions whose next request goes there."""
-        return {"replicas": len(self._engines), "placed": dict(Counter(self._places.values()))}
+        """For a status display. ``placed``: URL -> open sessions whose next request goes there; ``tokenizers``: see
+        ``TokenRoute``."""
+        return {
+            "replicas": len(self._engines),
+            "placed": dict(Counter(self._places.values())),
+            "tokenizers": [] if self._tokenizers is None else self._tokenizers.facts(),
+        }
 
     def put(self, replicas: Iterable[Replica]) -> None:
         """Replace the list. Requests that run on a replica that is no longer listed go on; what is ``gone`` only says
@@ -65,10 +73,26 @@ class ReplicaList:
                 continue
             known = before.get(replica.url)
             if known is None or known.replica.model != replica.model:
-                known = _Listed(replica, HttpEngine(self._http, replica.url, replica.model, self._token))
+                known = _Listed(replica, self._engine(replica))
+            elif replica.deaths > known.replica.deaths and isinstance(known.engine, LocalEngine):
+                known.engine.begin_again()
             self._engines[replica.url] = msgspec.structs.replace(known, replica=replica)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _engine(self, replica: Replica) -> HttpEngine:
+        if self._tokenizers is None:
+            return HttpEngine(self._http, replica.url, replica.model, self._token)
+        tokens = self._tokenizers.of(replica.model)
+        engine = LocalEngine(self._http, replica.url, replica.model, self._token, tokens)
+        engine.begin()
+        return engine
+
+    def close(self) -> None:
+        """Nobody uses the replicas any more."""
+        for listed in self._engines.values():
+            if isinstance(listed.engine, LocalEngine):
+                listed.engine.close()
 
     def forget(self, session: str) -> None:
         """The session has ended."""

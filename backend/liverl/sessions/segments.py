@@ -34,6 +34,8 @@ _LINEAGE: tuple[Kind, ...] = ("main", "rewrite")  # the conversation and what be
 # ``recompute``: only the last one has a row, in which earlier replies that its prompt still has count as sampled, with
 # log-probabilities that the engine computes for them behind the new history.
 Rewrite = Literal["split", "mask", "recompute"]
+# Reason for tokens that are not trained: of turns that are in doubt (``token_trust``), and behind these
+TOKENIZER = "tokenizer"
 Asides = Literal["skip", "train"]  # whether asides have rows
 
 
@@ -78,7 +80,8 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``given``: ids that the engine read and that the segment did not hold yet. ``head`` and ``messages``: digest and
     number of the request's messages with the reply; ``reply``: digest of the reply alone. ``kept``: of a new segment,
-    where its prompt has earlier replies; ``calls``: whether the reply has a tool call.
+    where its prompt has earlier replies; ``calls``: whether the reply has a tool call; ``ours``: the ids of its new
+    messages were made by our tokenizer, and were not compared with the engine's.
     """
 
     kind: Kind
@@ -95,6 +98,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: Kept = Kept()
     calls: bool = False
     request: Request = Request()
+    ours: bool = False
 
 
 class Segment:
@@ -234,6 +238,8 @@ class SessionRows:
         self.segments: list[Segment] = []
         self.said: list[Said] = []  # the replies of the conversation
         self.history = History()
+        # Turns whose prompts may have other ids than the engine would have made.
+        self.doubted: set[int] = set()
         self._prefix_match = prefix_match
         self._first_system: str | None = None  # beginning of the system prompt of the first request
         self._requests = 0  # that were placed
@@ -317,9 +323,11 @@ class SessionRows:
         reply: Reply,
         heads: Sequence[bytes],
         kept: Kept | None = None,
+        *,
+        ours: bool = False,
     ) -> Turn:
         """The turn to record for a reply to ``prompt`` (all ids that the engine read). ``kept``: the earlier replies in
-        it if it opens a segment; None: they were not looked for.
+        it if it opens a segment; None: they were not looked for; ``ours``: see ``Turn``.
 
         A segment that another request has extended in the meantime is left alone: the reply opens one of its own.
         """
@@ -344,6 +352,7 @@ class SessionRows:
             kept=kept if kept is not None and index is None and kind == "rewrite" else Kept(),
             calls=bool(reply.message.calls),
             request=place.request,
+            ours=ours,
         )
 
     # -- recorded turns
@@ -399,6 +408,10 @@ class SessionRows:
             ids=segment.ids[end - count : end].tolist(),
             logprobs=segment.logprobs[end - count : end].tolist(),
         )
+
+    def doubtful(self, segment: int) -> bool:
+        """Whether a turn of a segment is in doubt: what would be sampled behind it would be so, too."""
+        return bool(self.doubted) and not self.doubted.isdisjoint(self.segments[segment].numbers)
 
     @property
     def newest_segment(self) -> int:
@@ -457,15 +470,18 @@ class SessionRows:
         self, rewrite: Rewrite = "split", limit: int | None = None, asides: Asides = "skip"
     ) -> dict[str, int]:
         """The sampled tokens that are in none of ``rows``, by the reason: ``hidden``, ``aside``, ``replaced`` (of a
-        history that a later one replaced) and ``limit`` (beyond the length of a row). Under ``recompute`` a replaced
+        history that a later one replaced), ``tokenizer`` (behind a prompt that may have other ids than the engine would
+        have made) and ``limit`` (beyond the length of a row). Under ``recompute`` a replaced
         reply whose text counts as sampled again is among them: its tokens are others."""
         counts: Counter[str] = Counter()
         for segment in self.segments:
             kept = self._trained(segment, rewrite, asides)
             bounds = [segment.prompt_length, *segment.ends]
+            doubted = False
             for at in range(kept, segment.turns):
                 role = self.history.roles[segment.numbers[at]]
-                reason = "replaced" if role in LINEAGE else role
+                doubted = doubted or segment.numbers[at] in self.doubted
+                reason = TOKENIZER if doubted else "replaced" if role in LINEAGE else role
                 counts[reason] += segment.mask[bounds[at] : bounds[at + 1]].count(1)
             if limit is not None and self._role(segment) in LINEAGE:
                 start = segment.prompt_length + max(0, limit)
@@ -484,7 +500,7 @@ class SessionRows:
             roles.discard("main")
         count = 0
         for number in segment.numbers:
-            if self.history.roles[number] not in roles:
+            if self.history.roles[number] not in roles or number in self.doubted:
                 break
             count += 1
         return count

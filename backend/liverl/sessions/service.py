@@ -18,6 +18,7 @@ from aiohttp import web
 
 from liverl.sessions.access_log import AccessLogger, access_log
 from liverl.sessions.journal import set_aside
+from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
 from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.report import ReportFile
@@ -104,7 +105,8 @@ class Service:
         limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
-            replicas = ReplicaList(http, self._keys.replicas or None)
+            tokenizers = Tokenizers(self._settings.model_path) if self._settings.tokenizer == "auto" else None
+            replicas = ReplicaList(http, self._keys.replicas or None, tokenizers)
             store = Store(
                 self._settings.folder,
                 (Path(self._settings.run_dir) / "trials",),
@@ -118,6 +120,8 @@ class Service:
                 most_rows=self._settings.rows_per_trial,
                 scheduler=_scheduler(self._settings.scheduler, replicas),
             )
+            if tokenizers is not None:
+                tokenizers.doubt = store.doubt
             logger.info("restored %d open sessions", store.restore())
             self._read_replicas(replicas)
             loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
@@ -136,6 +140,7 @@ class Service:
                 self._write_report(store, replicas)
                 await self._stop(store, servers, now)
             await store.close()
+            replicas.close()
 
     @contextlib.asynccontextmanager
     async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[HttpServer]]:

@@ -20,7 +20,7 @@ from liverl.sessions.canonical import HeadCache
 from liverl.sessions.counters import Counters
 from liverl.sessions.drafting import Draft, Drafter, Replicas
 from liverl.sessions.joining import Client, Sample, Samples
-from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Journal, Opened, Recorded
+from liverl.sessions.journal import Counted, Delivered, Doubted, Entry, Finished, Journal, Opened, Recorded
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
@@ -40,6 +40,7 @@ from liverl.sessions.segments import (
 from liverl.sessions.state import SessionState, Unreceived
 from liverl.sessions.stops import cut_at_stop, first_call_only
 from liverl.sessions.time_limit import time_limit
+from liverl.sessions.token_trust import Batch
 from liverl.sessions.wire import Answer, Refusal, token_logprobs
 from liverl.util import clocks
 from liverl.util.clocks import Moment
@@ -131,6 +132,7 @@ class Session:
         self._begun: dict[
             int, bytes
         ] = {}  # turns of the main conversation that are being sampled: order -> request
+        self._batches: dict[int, Batch] = {}  # turns of this process with ids of our tokenizer
         self._replied_at: dict[int, float] = {}  # segment -> time of its last reply, on ``clocks.ran``
 
     # -- state
@@ -185,6 +187,26 @@ class Session:
     def turns(self) -> int:
         """Replies that were recorded."""
         return len(self._state.answers)
+
+    def doubt(self, batches: Sequence[Batch], *, earlier: bool = False) -> int:
+        """Train no turn of ``batches``; returns how many there are. ``earlier``: nor those of earlier processes."""
+        rows = self.rows
+        turns = [number for number, batch in self._batches.items() if batch in batches]
+        if earlier:
+            turns += [number for number in self._state.ours if number not in self._batches]
+        turns = [number for number in turns if number not in rows.doubted]
+        if not turns:
+            return 0
+        rows.doubted.update(turns)
+        self.counters.doubted += len(turns)
+        try:
+            if not self.finished:
+                self._journal.write(Doubted(turns))
+        except OSError as error:  # written with the next entry that mends the journal
+            logger.error(
+                "session %s: that %d turns are in doubt cannot be written: %s", self.id, len(turns), error
+            )
+        return len(turns)
 
     def keep_prefix(self) -> None:
         """The journal could be read up to a damaged line only: write it anew from what was read.
@@ -426,7 +448,9 @@ class Session:
         message = first_call_only(message) if chat.one_call else message
         finish = "tool_calls" if message.calls and draft.finish == "stop" else draft.finish
         reply = Reply(draft.ids, draft.logprobs, message, finish, tuple(draft.versions))
-        turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests, draft.kept)
+        turn = self.rows.turn(
+            draft.place, draft.prompt, reply, asked.digests, draft.kept, ours=draft.batch is not None
+        )
         answer = Answer(
             id=secrets.token_hex(12),
             created=int(asked.began.wall),
@@ -454,6 +478,10 @@ class Session:
             raise _not_recorded(error) from error
         sample.kept = self._state.record(recorded, told=False)
         sample.kept.chat, sample.kept.api = chat, asked.api
+        if draft.batch is not None:
+            self._batches[self.turns - 1] = draft.batch
+            if draft.batch.doubted:  # since its prompt was made
+                self.doubt((draft.batch,))
         self._begun.pop(draft.place.request.order, None)
         self._replied_at[self.rows.newest_segment] = now.ran
         self.last_active = now

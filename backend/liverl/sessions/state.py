@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from liverl.sessions.counters import Counters
-from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Recorded
+from liverl.sessions.journal import Counted, Delivered, Doubted, Entry, Finished, Recorded
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.segments import PREFIX_MATCH, SessionRows
 
@@ -50,6 +50,8 @@ class SessionState:
                 self.deliver(entry.request, entry.answer)
             elif isinstance(entry, Counted):
                 self.counters = msgspec.structs.replace(entry.counters)
+            elif isinstance(entry, Doubted):
+                self.rows.doubted.update(entry.turns)
             elif isinstance(entry, Finished):
                 self.finished = True
         return ""
@@ -66,6 +68,8 @@ class SessionState:
         for light in self._light:
             if light.answer.id not in kept:
                 yield Delivered(light.request, light.answer.id)
+        if self.rows.doubted:
+            yield Doubted(sorted(self.rows.doubted))
         yield Counted(self.counters)
         if self.finished:
             yield Finished()
@@ -83,6 +87,11 @@ class SessionState:
         unreceived = Unreceived(recorded, told)
         self._unreceived.setdefault(recorded.request, []).append(unreceived)
         return unreceived
+
+    @property
+    def ours(self) -> list[int]:
+        """The turns whose prompts have ids of our tokenizer that were not compared with the engine's."""
+        return [number for number, light in enumerate(self._light) if light.turn.ours]
 
     def unreceived(self, request: bytes) -> list[Unreceived]:
         """The replies to a request that were recorded and that no client has received. ``request``: its digest."""

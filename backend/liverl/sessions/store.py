@@ -8,7 +8,7 @@ import heapq
 import logging
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import PREFIX_MATCH, Asides, Rewrite
 from liverl.sessions.session import IN_FLIGHT, MOST_ROWS, Session
+from liverl.sessions.token_trust import Batch
 from liverl.sessions.wire import Refusal
 from liverl.util import clocks
 from liverl.util.faults import Faults
@@ -350,6 +351,10 @@ class Store:
         kept = keep_rows(self._directory, name, trial_log.rows_document(name, result, last, key))
         logger.error("session %s: the directory of its trial %s; its rows are in %s", name, why, kept)
         return str(kept)
+
+    def doubt(self, batches: Sequence[Batch], earlier: bool) -> int:
+        """Train no turn of ``batches``: see ``Session.doubt``; returns how many there are in open sessions."""
+        return sum(session.doubt(batches, earlier=earlier) for session in self._sessions.values())
 
     async def expire(self, now: float) -> list[str]:
         """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that

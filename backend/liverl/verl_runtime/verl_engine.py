@@ -222,6 +222,14 @@ class VerlEngine:
             return await self._rendered(self._model.render, chat.messages, chat.tools, False)
         return await self._rendered(self._model.opening, chat)
 
+    async def first(self, chat: Chat) -> Tail:
+        """See ``Tokens.first``."""
+        return Tail(await self.render(chat), healed=False)
+
+    async def ends_with(self, chat: Chat, tail: Tail) -> bool:
+        """See ``Tokens.ends_with``."""
+        return (await self.render(chat))[-len(tail.ids) :] == tail.ids
+
     async def end_of_turn(self) -> int | None:
         """See ``Tokens.end_of_turn``."""
         return await self._rendered(self._model.end_of_turn)

@@ -15,6 +15,7 @@ from liverl.model import (
     ServiceStatus,
     SessionsStatus,
     Snapshot,
+    TokenRoute,
 )
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.procs.listing import ListedProcess
@@ -318,6 +319,7 @@ _COUNTERS = {
     "recompute_unplaced": "earlier replies masked: not found in the prompt",
     "recompute_failed": "earlier replies masked: no log-probabilities",
     "sub_agents": "sub-agents",
+    "doubted": "turns not trained: the replica makes other tokens",
     "context_overflow": "refused: longer than the context",
 }
 
@@ -358,6 +360,18 @@ def _routes(snapshot: Snapshot, sessions: SessionsStatus, width: int) -> Iterato
         yield from _fact("replicas", "none; every request waits", width, "bad")
     if sessions.error is not None:
         yield from _fact("list", sessions.error, width, "bad")
+    for index, route in enumerate(sessions.tokenizers):
+        style = "bad" if route.differs else "text"
+        yield from _fact("" if index else "tokens", _token_route(route), width, style)
+
+
+def _token_route(route: TokenRoute) -> str:
+    """Who makes the tokens of a model's prompts."""
+    if route.route == "checking":
+        return f"of {route.model}: the replicas make them; being compared"
+    if route.route == "replicas":
+        return f"of {route.model}: the replicas make them: {route.differs or route.why}"
+    return f"of {route.model}: made here for {count(route.prompts)} prompts, compared for {count(route.compared)}"
 
 
 def _processes(about: About, width: int) -> Iterator[Row]:

@@ -43,6 +43,7 @@ _HISTORY = {
     "recompute_failed": "earlier replies masked: no log-probabilities",
     "sub_agents": "sub-agents",
     "asides": "side questions",
+    "doubted": "turns not trained: the replica makes other tokens",
 }
 
 

@@ -118,6 +118,7 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     max_replica_deaths: Count
     in_flight: Count
     rows_per_trial: Count
+    tokenizer: Literal["auto", "engine"]
     scheduler: SessionScheduler
 
 

@@ -125,6 +125,7 @@ RULES = (
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
     Rule(agents.trials_do_not_begin, linger=0.0),
     Rule(sessions.session_silent, linger=0.0),
+    Rule(sessions.tokens_differ, linger=60.0),
     Rule(sandboxes.sandboxes_unreachable, hold=sandboxes.AWAY_S, linger=0.0),
     Rule(sandboxes.sandboxes_address_gone, hold=sandboxes.AWAY_S, linger=0.0),
     Rule(sandboxes.sandbox_networks_used_up, linger=30.0),

@@ -104,6 +104,37 @@ def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+def tokens_differ(window: Window) -> Iterator[Symptom | Resolved]:
+    """The sessions' tokens of a prompt were other ones than the replica's. Rows may be in question, or none: then the
+    model's folder and the replica's template differed from the beginning."""
+    now = window.now
+    routes = [] if now.sessions is None else [route for route in now.sessions.tokenizers if route.differs]
+    if not routes:
+        return
+    doubted, ended = sum(route.doubted for route in routes), sum(route.ended for route in routes)
+    asked = doubted or ended
+    told = (
+        [f"{doubted} turns of open trials since the last comparison that agreed are not trained"]
+        if doubted
+        else []
+    )
+    if ended:
+        told.append(f"{ended} turns of trials that had ended before may be trained with such a prompt")
+    yield Symptom(
+        id="tokens_differ",
+        severity="warning" if asked else "info",
+        title="the sessions' tokens differ from the replica's",
+        cause="a prompt that the sessions made with the model's tokenizer.json and chat template has other tokens than "
+        "the replica makes of the same conversation; the replica makes all tokens again, which costs its API server "
+        f"more; {'; '.join(told) or 'no turn was sampled from such a prompt'}",
+        fix="compare the replica's model folder and chat template with those of model.model_path; set "
+        "session_proxy.tokenizer to engine to leave all tokens to the replicas; after a change restart the service "
+        "sessions, which compares anew"
+        + ("; if rows of ended trials matter, resume from the checkpoint before this step" if ended else ""),
+        evidence=tuple(Evidence(f"{route.model}: {route.differs}") for route in routes)[:SHOWN],
+    )
+
+
 def session_silent(window: Window) -> Iterator[Symptom | Resolved]:
     """Open sessions have had no request for ``SILENT_SESSION_S``, or none at all for ``NOT_BEGUN_S``, although the
     sessions serve. Where all agents are silent, ``agents_silent`` says so."""

@@ -1,0 +1,185 @@
+"""Whose ids the prompts of a model are made of: ours, while they agree with the engine's, else the engine's.
+
+What has not been seen to agree is asked of the engine: each new kind of conversation once, and of those that agreed a
+sample. A difference ends it: the model goes back to the engine's route, and the turns since the last sample that agreed
+are doubted, since nobody knows which of them had other ids than the engine would have made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from random import randrange
+from typing import Any, TypeVar
+
+import msgspec
+
+from liverl.model import TokenRoute
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+# Of so many prompts with our ids one is made by the engine, too, and compared: 1.6 % of its rendering.
+EVERY = 64
+MOST_KINDS = 4096  # kinds of conversations that are known to agree; what is beyond is asked of the engine
+
+
+class Batch:
+    """Turns whose prompts have our ids, between two samples that were taken. ``turns``: how many prompts."""
+
+    def __init__(self) -> None:
+        self.doubted = False
+        self.turns = 0
+
+
+# (the turns in question, whether they include those of an earlier process) -> how many turns of open sessions they are
+Doubt = Callable[[Sequence[Batch], bool], int]
+
+
+class Trust:
+    """The state of one model."""
+
+    def __init__(self, model: str, doubt: Doubt = lambda batches, earlier: 0, every: int = EVERY) -> None:
+        """``model``: its served name; ``doubt``: called with turns that are in doubt."""
+        self.facts = TokenRoute(model)
+        self.doubt = doubt
+        self.every = every
+        # Turns that no later sample has confirmed, in the order of the samples that are being compared. Turns of an
+        # earlier process count as the first one's.
+        self._open = [Batch()]
+        self._first = self._open[0]
+        self._agreed: set[Hashable] = set()
+        self._asking: dict[Hashable, asyncio.Event] = {}
+        self._given = 0  # prompts that might have our ids since the start
+        self._sampled = 0  # which of the present ``every`` ones is compared
+
+    @property
+    def batch(self) -> Batch:
+        """What a turn with our ids belongs to now."""
+        return self._open[-1]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a sample has confirmed the turns of the start."""
+        return self._first not in self._open
+
+    @property
+    def ours(self) -> bool:
+        """Whether prompts may have our ids."""
+        return self.facts.route == "sessions"
+
+    @property
+    def left(self) -> bool:
+        """Whether the model uses the engine's route for good."""
+        return self.facts.route == "replicas"
+
+    def begin(self) -> None:
+        """What an engine was asked at first agrees."""
+        if not self.left:
+            self._set(route="sessions")
+
+    def leave(self, why: str) -> None:
+        """Go to the engine's route for good, without any doubt about turns."""
+        if not self.left:
+            self._set(route="replicas", why=why)
+            logger.warning("%s: the replicas make the tokens of prompts: %s", self.facts.model, why)
+
+    def differs(self, words: str) -> None:
+        """Our ids are other ones than the engine's. ``words``: where, with the first token that differs."""
+        if self.left:
+            return
+        earlier, batches = not self.confirmed, self._open
+        self._open = [Batch()]
+        for batch in batches:
+            batch.doubted = True
+        open_turns = self.doubt(batches, earlier)
+        self._set(
+            route="replicas",
+            why="the sessions' tokens differ from the replica's",
+            differs=words,
+            doubted=open_turns,
+            ended=max(0, sum(batch.turns for batch in batches) - open_turns),
+        )
+        logger.error("%s: our tokens of a prompt differ from the replica's: %s", self.facts.model, words)
+
+    def _set(self, **changes: Any) -> None:
+        self.facts = msgspec.structs.replace(self.facts, **changes)
+
+    async def settle(
+        self,
+        kind: Hashable,
+        ours: T,
+        ask: Callable[[], Awaitable[T]],
+        first: Callable[[T, T], str],
+        *,
+        sample: bool = True,
+    ) -> tuple[T, Batch | None]:
+        """``ours``, or what the engine makes, and the turns that a turn with ``ours`` belongs to: None if the engine
+        was asked. ``kind``: of the conversation; ``ask``: asks the engine, whatever it raises is passed on; ``first``:
+        (ours, the engine's) -> the first difference in words, "" if there is none; ``sample``: they are the ids of a
+        prompt; else only each new kind is compared."""
+        while kind not in self._agreed and (asking := self._asking.get(kind)) is not None:
+            await asking.wait()  # many agents begin with the same kind at once: one asks
+        if not self.ours:
+            return await ask(), None
+        confirmed = None
+        if kind in self._agreed:
+            if not sample:
+                return ours, self.batch
+            if not self._is_sample():
+                self.batch.turns += 1
+                self._set(prompts=self.facts.prompts + 1)
+                return ours, self.batch
+            # Turns from here on are confirmed by the next sample, not by this one, which was taken before them.
+            confirmed = self.batch
+            self._open.append(Batch())
+            theirs = await ask()
+        else:
+            asking = self._asking[kind] = asyncio.Event()
+            try:
+                theirs = await ask()
+            finally:
+                del self._asking[kind]
+                asking.set()
+        if self.left:
+            return theirs, None
+        words = first(ours, theirs)
+        self._set(compared=self.facts.compared + 1)
+        if words:
+            self.differs(words)
+        else:
+            self._agree(kind, confirmed)
+        return theirs, None
+
+    def _is_sample(self) -> bool:
+        """Whether the next prompt is compared: one of ``every``, at a random place, so that agents in lockstep do not
+        bring the same one each time."""
+        place = self._given % self.every
+        self._given += 1
+        if not place:
+            self._sampled = randrange(self.every)
+        return place == self._sampled
+
+    def _agree(self, kind: Hashable, confirmed: Batch | None) -> None:
+        """``confirmed``: the last one before a sample; None: it was none."""
+        if len(self._agreed) < MOST_KINDS:
+            self._agreed.add(kind)
+        if confirmed is not None and confirmed in self._open:
+            del self._open[: self._open.index(confirmed) + 1]
+
+
+def first_difference(ours: Sequence[int], theirs: Sequence[int], word: Callable[[int], str]) -> str:
+    """The first token that differs, in words; "" if none does. ``word``: the text of a token."""
+    if list(ours) == list(theirs):
+        return ""
+    shared = 0
+    while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
+        shared += 1
+
+    def shown(ids: Sequence[int]) -> str:
+        if shared >= len(ids):
+            return "the end"
+        return f"{ids[shared]} ({word(ids[shared])[:40]!r})"
+
+    return f"token {shared} is {shown(theirs)} at the replica, {shown(ours)} here"

@@ -1,0 +1,535 @@
+"""Prompts of our own ids: equal to the engine's, compared with them, and given up at the first difference."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+
+pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+from kit.model_replica import CODER, END, HERMES, PARTS, REWRITES, THINKS, ModelReplica, write_model
+from kit.session_host import SessionHost
+
+from liverl.model import TokenRoute
+from liverl.sessions import token_trust
+from liverl.sessions.engine import HttpEngine
+from liverl.sessions.journal import Doubted, read_journal
+from liverl.sessions.local_engine import LocalEngine, Tokenizers
+from liverl.sessions.local_tokens import LocalTokens
+from liverl.sessions.messages import Call, Chat, Message
+from liverl.sessions.model_folder import NoModelFiles, read_model_files
+from liverl.sessions.replica_file import Replica
+from liverl.sessions.token_trust import EVERY, Trust, first_difference
+
+
+@pytest.fixture(autouse=True)
+def _the_last_of_each_window_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_trust, "randrange", lambda every: every - 1)
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+]
+TEXTS = (
+    "Go on.",
+    "  the thing\n\n",
+    "é e\u0301 日本 🙂 100",
+    "<|im_end|>",
+    "a<|im_start|>b",
+    "",
+    "x" * 50,
+    "<|endoftext|>",
+)
+USER = {"role": "user", "content": "begin"}
+
+
+def script(_before: str, turn: int) -> str:
+    return f"the reply {turn} is 100"
+
+
+def calls(_before: str, turn: int) -> str:
+    return f'the\n<tool_call>\n{{"name": "look", "arguments": {{"path":"/a{turn}"}}}}\n</tool_call>'
+
+
+class Beside:
+    """A replica, and the sessions in front of it."""
+
+    def __init__(self, replica: ModelReplica, host: SessionHost) -> None:
+        self.replica, self.host = replica, host
+
+    @property
+    def facts(self) -> TokenRoute:
+        (facts,) = self.host.tokenizers.facts()  # type: ignore[union-attr]
+        return facts
+
+    async def talk(
+        self, name: str, turns: int, tools: list[Any] | None = None, text: str = "go on"
+    ) -> list[Any]:
+        """A conversation; its messages."""
+        opened, messages = await self.host.open(name), [{**USER, "content": f"begin {name}"}]
+        fields = {"tools": tools} if tools else {}
+        for turn in range(turns):
+            status, body = await self.host.chat(opened, *messages, **fields)
+            assert status == 200, body
+            reply = body["choices"][0]["message"]
+            messages.append(reply)
+            for call in reply.get("tool_calls") or ():
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"{text} {turn}"})
+            if not reply.get("tool_calls"):
+                messages.append({"role": "user", "content": f"{text} {turn}"})
+        return messages
+
+
+@asynccontextmanager
+async def beside(
+    folder: Path,
+    reply: Callable[[str, int], str] = script,
+    template: str = HERMES,
+    *,
+    ours: str | None = None,
+    parts: bool = False,
+    says: bool = True,
+    reasons: bool = False,
+) -> AsyncIterator[Beside]:
+    """``template``: the replica's; ``ours``: the one in the model's folder; ``says``: the replica says where."""
+    model = write_model(folder / "model", template if ours is None else ours)
+    replica = ModelReplica(reply, model if says else None, template, parts=parts)
+    replica.reasons = reasons
+    host = SessionHost(folder)
+    host.tokenizers = Tokenizers("" if says else str(model))
+    host.urls = [await replica.start()]
+    await host.start()
+    try:
+        yield Beside(replica, host)
+    finally:
+        await host.stop()
+        await replica.stop()
+
+
+def chats(count: int, seed: int) -> list[tuple[Chat, int]]:
+    """Conversations with a reply in them, and the number of messages up to it."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(count):
+        messages = [Message("system", rng.choice(TEXTS))] * rng.randint(0, 1) + [
+            Message("user", rng.choice(TEXTS))
+        ]
+        for _ in range(rng.randint(0, 2)):
+            messages += [Message("assistant", rng.choice(TEXTS)), Message("user", rng.choice(TEXTS))]
+        call = Call("c1", "look", rng.choice(('{"a":1,"b":[true,null,"é"]}', "{}", '{"t":"<|im_end|>\\n"}')))
+        called = rng.random() < 0.5
+        messages.append(
+            Message(
+                "assistant",
+                rng.choice(TEXTS),
+                rng.choice(("", "hm")),
+                (call,) * rng.randint(1, 2) if called else (),
+            )
+        )
+        kept = len(messages)
+        if called:
+            messages += [Message("tool", rng.choice(TEXTS), call_id="c1")] * rng.randint(1, 3)
+        if not called or rng.random() < 0.3:
+            messages.append(Message("user", rng.choice(TEXTS)))
+        made.append((Chat(tuple(messages), tuple(TOOLS) if rng.random() < 0.5 else ()), kept))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("template", "parts"),
+    [(HERMES, False), (CODER, False), (THINKS, False), (PARTS, True), (REWRITES, False)],
+)
+async def test_our_ids_are_the_engines(tmp_path: Path, template: str, parts: bool) -> None:
+    """Of whole conversations, and of what follows a reply, whatever ids that was sampled in."""
+    replica = ModelReplica(script, write_model(tmp_path / "m", template), template, parts=parts)
+    url, tokens = await replica.start(), Tokenizers().of("m")
+    try:
+        async with aiohttp.ClientSession() as http:
+            plain, ours = HttpEngine(http, url, "m"), LocalEngine(http, url, "m", None, tokens)
+            await tokens.check(ours)
+            assert (tokens.trust.facts.route, tokens.trust.facts.why) == ("sessions", "")
+            local = tokens.local
+            assert local is not None
+            stop = await plain.end_of_turn()
+            assert stop == replica.ids(END)[0]
+            for (chat, kept), seed in zip(chats(120, 5), itertools.count(), strict=False):
+                text = local.text(chat.messages, chat.tools, reply=True)
+                assert local.ids(text) == await plain.render(chat)
+                reply = replica.ids(chat.messages[kept - 1].text)
+                reply += [[], [stop], replica.ids("<|endoftext|>")][seed % 3]
+                theirs = await plain.tail(chat, kept, reply)
+                made = local.tail(chat.messages[kept - 1], chat.messages[kept:], reply, stop)
+                assert (made is None) == (theirs is None)
+                if made is None or theirs is None:
+                    continue
+                assert await ours._closed(reply, stop, made.rest) == theirs.ids
+                assert made.healed == theirs.healed
+                ends = local.ends_with(chat, made, theirs.ids, stop)
+                assert ends == await plain.ends_with(chat, theirs)
+    finally:
+        await replica.stop()
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+async def test_a_turn_asks_the_engine_for_its_reply_only(tmp_path: Path, tools: list[Any] | None) -> None:
+    """And for its calls where tools are offered. The rows are those that the replica's own ids give."""
+    reply = calls if tools else script
+    async with beside(tmp_path, reply, CODER if tools is None else HERMES) as one:
+        await one.talk("warm-00000001", 4, tools)
+        await one.talk("warm-00000002", 4, tools)
+        one.replica.asked.clear()
+        one.replica.prompts.clear()
+        await one.talk("task-00000001", 4, tools)
+        assert one.replica.asked == {"generate": 4} | ({"derender": 4} if tools else {})
+        facts = one.facts
+        assert (facts.route, facts.prompts, facts.compared) == ("sessions", 2 + 4 + 4, 3)
+        (row,) = await one.host.finish("task-00000001")
+        whole = one.replica.prompts[-1] + one.replica.replies[-1]
+        assert row["traj_acc_ids"] == whole
+        counted = (await one.host.control("GET", "/sessions"))[1]["counters"]
+        assert counted["healed"] > 0
+    async with _engines_own(tmp_path / "other", reply, CODER if tools is None else HERMES) as (host, replica):
+        talk = Beside(replica, host)
+        await talk.talk("task-00000001", 4, tools)
+        assert (await host.finish("task-00000001")) == [row]
+
+
+@asynccontextmanager
+async def _engines_own(
+    folder: Path, reply: Callable[[str, int], str], template: str
+) -> AsyncIterator[tuple[SessionHost, ModelReplica]]:
+    folder.mkdir()
+    replica, host = ModelReplica(reply, None, template), SessionHost(folder)
+    host.urls = [await replica.start()]
+    await host.start()
+    try:
+        yield host, replica
+    finally:
+        await host.stop()
+        await replica.stop()
+
+
+async def test_the_folder_of_the_configuration_serves_a_replica_that_names_none(tmp_path: Path) -> None:
+    async with beside(tmp_path, says=False) as one:
+        await one.talk("task-00000001", 3)
+        assert one.facts.route == "sessions"
+
+
+INCLUDES = "{%- include 'https://example.com/template.jinja' %}" + HERMES
+UNKNOWN = "{%- frobnicate %}" + HERMES
+NO_TOOL = HERMES.replace("(tool | tojson)", "tool.function.nothing.at_all")
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer.json"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer.json cannot be used"),
+        (lambda folder: (folder / "tokenizer.json").write_bytes(b"\xff\xfe"), "is no text in UTF-8"),
+        (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
+        (lambda folder: (folder / "chat_template.jinja").write_text(UNKNOWN), "unknown tag 'frobnicate'"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text("["), "tokenizer_config.json"),
+    ],
+)
+async def test_a_model_that_cannot_be_used_here_keeps_the_engines_ids(
+    tmp_path: Path, damage: Callable[[Path], Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_model(tmp_path / "model")
+    damage(folder)
+    replica, host = ModelReplica(script, folder), SessionHost(tmp_path)
+    host.tokenizers = Tokenizers()
+    host.urls = [await replica.start()]
+    await host.start()
+    try:
+        one = Beside(replica, host)
+        await one.talk("task-00000001", 3)
+        assert one.facts.route == "replicas" and why in one.facts.why and not one.facts.differs
+        assert sum("the replicas make the tokens" in record.message for record in caplog.records) == 1
+        assert len(await host.finish("task-00000001")) == 1
+    finally:
+        await host.stop()
+        await replica.stop()
+
+
+@pytest.mark.parametrize(
+    ("ours", "template", "tools", "differs", "why"),
+    [
+        (INCLUDES, HERMES, None, "the template fails here: TypeError: no loader", ""),
+        (NO_TOOL, HERMES, TOOLS, "the template fails here: UndefinedError", ""),
+        (HERMES.replace("'# Tools", "'# tools"), HERMES, None, "token ", ""),
+        (HERMES.replace("<|im_end|>\\n", "<|im_end|>"), HERMES, None, "token ", ""),
+        (REWRITES, REWRITES, None, "", "its chat template rewrites earlier turns"),
+    ],
+)
+async def test_a_template_that_does_not_do_here_is_given_up(
+    tmp_path: Path, ours: str, template: str, tools: list[Any] | None, differs: str, why: str
+) -> None:
+    """What includes a file from elsewhere, fails with a tool, is another one than the replica's, or rewrites."""
+    async with beside(tmp_path, template=template, ours=ours) as one:
+        await one.talk("task-00000001", 4, tools)
+        facts = one.facts
+        assert facts.route == "replicas" and differs in facts.differs and why in facts.why
+        assert facts.doubted == facts.ended == 0
+        rows = await one.host.finish("task-00000001")
+        assert sum(sum(row["traj_response_mask"]) for row in rows) == sum(map(len, one.replica.replies))
+
+
+async def test_a_difference_ends_it_and_nothing_in_doubt_is_trained(tmp_path: Path) -> None:
+    """The turns since the last sample that agreed are not trained; those before, and those after it, are."""
+    async with beside(tmp_path) as one:
+        tokens = one.host.tokenizers.of("m")  # type: ignore[union-attr]
+        tokens.trust.every = 8
+        await one.talk("kept-00000001", 3)
+        opened = await one.host.open("task-00000001")
+        messages: list[Any] = [USER]
+
+        async def turn() -> None:
+            status, body = await one.host.chat(opened, *messages)
+            assert status == 200
+            messages.extend([body["choices"][0]["message"], {"role": "user", "content": "go on"}])
+
+        while not tokens.trust.confirmed:
+            await turn()
+        before = len(one.replica.replies) - 3
+        await turn()
+        await turn()
+        one.replica.changed = lambda ids: [*ids[:-1], ids[-1] + 1]
+        while one.facts.route == "sessions":
+            await turn()
+        sampled = len(one.replica.replies) - 3
+        facts = one.facts
+        last = one.replica.ids("\n")[0]
+        assert f"is {last + 1} " in facts.differs and f", {last} ('\\n') here" in facts.differs
+        assert facts.doubted == sampled - before - 1 and facts.ended == 0
+        one.replica.changed = lambda ids: ids
+        await turn()
+        journal = read_journal(tmp_path / "sessions" / "task-00000001.jsonl")
+        (doubted,) = [entry for entry in journal.entries if isinstance(entry, Doubted)]
+        assert doubted.turns == list(range(before, sampled - 1))
+        counters = (await one.host.control("GET", "/sessions/task-00000001"))[1]["counters"]
+        assert counters["doubted"] == len(doubted.turns)
+        await one.host.stop()  # a restart knows it, too
+        one.host.tokenizers = Tokenizers()
+        await one.host.start()
+        _, ended = await one.host.control("POST", "/sessions/task-00000001/finish")
+        rows, replies = ended["rows"], one.replica.replies[3:]
+        trained = [sum(row["traj_response_mask"]) for row in rows]
+        assert trained == [sum(map(len, replies[:before])), sum(map(len, replies[sampled - 1 :]))]
+        assert ended["not_trained"] == {"tokenizer": sum(map(len, replies[before : sampled - 1]))}
+        assert len(await one.host.finish("kept-00000001")) == 1
+
+
+async def test_a_turn_made_while_a_sample_is_compared_waits_for_the_next_one() -> None:
+    """That sample was taken before it: if the engine's template changed in between, only the next one tells."""
+    doubted: list[Any] = []
+
+    def doubt(batches: Any, earlier: bool) -> int:
+        doubted.append((list(batches), earlier))
+        return 0
+
+    trust, gate = Trust("m", doubt, every=4), asyncio.Event()
+    trust.begin()
+
+    def first(one: list[int], other: list[int]) -> str:
+        return first_difference(one, other, str)
+
+    async def agrees() -> list[int]:
+        return [1]
+
+    async def later() -> list[int]:
+        await gate.wait()
+        return [1]
+
+    async def other() -> list[int]:
+        return [2]
+
+    async def turn(ask: Any) -> Any:
+        return (await trust.settle("kind", [1], ask, first))[1]
+
+    await turn(agrees)  # a new kind
+    before = [await turn(agrees) for _ in range(3)]
+    sampling = asyncio.ensure_future(turn(later))
+    await asyncio.sleep(0)
+    during = await turn(agrees)
+    gate.set()
+    assert await sampling is None and trust.confirmed
+    after = [await turn(agrees) for _ in range(2)]
+    assert await turn(other) is None and trust.left
+    ((batches, earlier),) = doubted
+    assert not earlier and during in batches and all(each in batches for each in after)
+    assert not any(each in batches for each in before) and during.doubted and not before[0].doubted
+    assert trust.facts.ended == 3
+
+
+async def test_turns_of_trials_that_ended_are_counted(tmp_path: Path) -> None:
+    async with beside(tmp_path) as one:
+        await one.talk("warm-00000001", 3)
+        await one.talk("gone-00000001", 3)
+        await one.host.finish("gone-00000001")
+        one.replica.changed = lambda ids: [*ids, 0]
+        await one.talk("task-00000001", 2, TOOLS)  # a new kind: it is compared
+        assert one.facts.route == "replicas" and one.facts.ended > 0
+        rows = await one.host.finish("task-00000001")
+        assert sum(sum(row["traj_response_mask"]) for row in rows) == sum(map(len, one.replica.replies[-2:]))
+
+
+async def test_a_replica_with_another_template_ends_it(tmp_path: Path) -> None:
+    """A second one of the same model, listed later."""
+    async with beside(tmp_path) as one:
+        await one.talk("task-00000001", 2)
+        other = ModelReplica(script, None, HERMES.replace("</tools>", "</list>"))
+        url = await other.start()
+        try:
+            async with aiohttp.ClientSession() as http:
+                tokens = one.host.tokenizers.of("m")  # type: ignore[union-attr]
+                await tokens.check(LocalEngine(http, url, "m", None, tokens))
+            assert one.facts.route == "replicas" and url in one.facts.differs
+        finally:
+            await other.stop()
+
+
+async def test_another_process_at_an_address_is_compared_before_its_prompts(tmp_path: Path) -> None:
+    async with beside(tmp_path) as one:
+        await one.talk("task-00000001", 2)
+        url = one.host.urls[0]
+        one.replica.changed = lambda ids: [*ids, 0]
+        one.host.replicas.put([Replica(url, "m")])
+        assert one.facts.route == "sessions"  # the same process
+        one.host.replicas.put([Replica(url, "m", deaths=1)])
+        await one.talk("task-00000002", 1)
+        assert one.facts.route == "replicas" and url in one.facts.differs
+
+
+@pytest.mark.parametrize("root", ["Qwen/Qwen3-8B", "/nowhere/at/all"])
+async def test_the_configured_folder_serves_where_the_replicas_is_not_here(tmp_path: Path, root: str) -> None:
+    model = write_model(tmp_path / "model", HERMES)
+    replica, host = ModelReplica(script, Path(root)), SessionHost(tmp_path)
+    host.tokenizers = Tokenizers(str(model))
+    host.urls = [await replica.start()]
+    await host.start()
+    try:
+        await Beside(replica, host).talk("task-00000001", 2)
+        assert Beside(replica, host).facts.route == "sessions"
+    finally:
+        await host.stop()
+        await replica.stop()
+
+
+async def test_a_tokenizer_that_breaks_is_given_up_and_nobody_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with beside(tmp_path) as one:
+        await one.talk("task-00000001", 2)
+
+        def breaks(*_: Any, **__: Any) -> None:
+            raise ValueError("broken")
+
+        local = one.host.tokenizers.of("m").local  # type: ignore[union-attr]
+        assert local is not None
+        monkeypatch.setattr(local, "_tokenizer", SimpleNamespace(encode_batch=breaks, decode=breaks))
+        await one.talk("task-00000002", 3)
+        assert one.facts.route == "replicas" and "ValueError: broken" in one.facts.why
+    monkeypatch.setattr(LocalTokens, "text", breaks)
+    async with beside(tmp_path / "b") as one:
+        await one.talk("task-00000001", 3)
+        assert one.facts.route == "replicas" and "ValueError: broken" in one.facts.why
+
+
+async def test_a_reply_that_a_limit_cut_asks_nobody_about_its_last_token(tmp_path: Path) -> None:
+    """Of special ones the replica is asked, once."""
+    async with beside(tmp_path, lambda before, turn: f"{turn} words and words") as one:
+        opened, messages = await one.host.open("task-00000001"), [USER]
+        for turn in range(6):
+            status, body = await one.host.chat(opened, *messages, max_tokens=5 + turn)
+            assert status == 200 and body["choices"][0]["finish_reason"] == "length"
+            messages += [body["choices"][0]["message"], {"role": "user", "content": "go on"}]
+        assert one.facts.route == "sessions"
+        assert one.replica.asked["detokenize"] <= 1
+        (row,) = await one.host.finish("task-00000001")
+        assert row["traj_acc_ids"] == one.replica.prompts[-1] + one.replica.replies[-1]
+
+
+async def test_replies_are_parsed_where_a_parser_may_act(tmp_path: Path) -> None:
+    """With tools always; without them if the engine parses reasoning."""
+
+    def thinks(_before: str, _turn: int) -> str:
+        return "<think>so</think>the answer"
+
+    async with beside(tmp_path, thinks, reasons=True) as one:
+        messages = await one.talk("task-00000001", 2)
+        assert messages[1]["content"] == "the answer" and messages[1]["reasoning_content"] == "so"
+        assert one.facts.route == "sessions"
+    async with beside(tmp_path / "b", thinks) as one:
+        await one.talk("warm-00000001", 2)
+        one.replica.parsed.clear()
+        messages = await one.talk("task-00000001", 2)
+        assert messages[1]["content"] == "<think>so</think>the answer" and not one.replica.parsed
+
+
+async def test_a_parser_that_appears_later_is_found_by_the_sample(tmp_path: Path) -> None:
+    async with beside(tmp_path, lambda before, turn: "<think>so</think>yes") as one:
+        await one.talk("warm-00000001", 2)
+        one.replica.reasons = True
+        tokens = one.host.tokenizers.of("m")  # type: ignore[union-attr]
+        tokens.trust.every = 4
+        messages = await one.talk("task-00000001", 6)
+        assert tokens.parses
+        assert messages[-2]["content"] == "yes"
+
+
+async def test_many_agents_at_once_compare_once(tmp_path: Path) -> None:
+    async with beside(tmp_path) as one:
+        await one.talk("warm-00000001", 1)
+        one.replica.asked.clear()
+        await asyncio.gather(*(one.talk(f"task-{n:08d}", 1, TOOLS) for n in range(20)))
+        assert one.replica.asked["render"] == 1
+
+
+async def test_an_engine_that_fails_while_it_is_compared_is_asked_again() -> None:
+    trust, asked = Trust("m"), []
+    trust.begin()
+
+    async def fails() -> list[int]:
+        raise OSError
+
+    async def answers() -> list[int]:
+        asked.append(1)
+        return [1]
+
+    def first(one: list[int], other: list[int]) -> str:
+        return first_difference(one, other, str)
+
+    with pytest.raises(OSError):
+        await trust.settle("kind", [1], fails, first)
+    assert await trust.settle("kind", [1], answers, first) == ([1], None)
+    made = [await trust.settle("kind", [1], answers, first) for _ in range(3 * EVERY)]
+    assert len(asked) == 1 + 3 and len({id(batch) for _, batch in made if batch is not None}) == 3
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        ([1, 2], [1, 2], ""),
+        ([1, 2], [1, 3], "token 1 is 3 ('3') at the replica, 2 ('2') here"),
+        ([1], [1, 3], "token 1 is 3 ('3') at the replica, the end here"),
+        ([1, 3], [1], "token 1 is the end at the replica, 3 ('3') here"),
+    ],
+)
+def test_the_first_difference_is_named(ours: list[int], theirs: list[int], words: str) -> None:
+    assert first_difference(ours, theirs, str) == words
+
+
+def test_without_the_package_the_engine_makes_the_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(NoModelFiles, match="tokenizers is not installed"):
+        LocalTokens(read_model_files(write_model(tmp_path / "m")))
