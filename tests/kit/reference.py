@@ -31,6 +31,12 @@ from liverl.schemas.config_file import comments
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "This page is made from the code"
+LOGGED = (
+    "- What to do: what the catalogue of [causes](../diagnosis.md) says of this line, which the alert repeats; "
+    "`liverl-tui rules explain ID` shows it, with the ID between the colons of the alert's id"
+)
+MANY = 10  # unknown parts: a text with so many is put together from pieces, and says nothing here
+FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
 
 def generated() -> dict[Path, str]:
@@ -141,11 +147,10 @@ def _texts() -> tuple[Texts, ...]:
 def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
-        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...` stands for "
-        "what only a run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the "
-        "alerts of a "
-        "run with their evidence, `liverl-tui fix` what would correct one, and "
-        "[`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
+        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...`, NAME "
+        "and PID stand for what only a run knows: numbers, a step, a service or replica. `!` in the interface and "
+        "`liverl-tui status` show the alerts of a run with their evidence, `liverl-tui fix` what would correct one, "
+        "and [`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
         "how](../diagnosis.md) has the limits with their reasons.\n"
     ]
     heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
@@ -203,14 +208,30 @@ def _told(kind: str, found: list[Texts], said: str) -> str:
         lines.append("- Title: " + "; or: ".join(dict.fromkeys(map(_shortened, list(titles)[:2]))))
     if levels:
         lines.append(f"- Severity: {' or '.join(levels)}")
-    fixes = dict.fromkeys(
-        fix for one in found for fix in one.fix if len(fix.replace(UNKNOWN, "").strip(". ")) > 8
-    )
-    if fixes:
-        lines.append("- What to do: " + "; or: ".join(dict.fromkeys(map(_shortened, list(fixes)[:3]))))
-    else:
-        lines.append("- What to do: it depends on what was found, and the alert says it")
+    lines += [LOGGED] if kind == "log" else fixes([fix for one in found for fix in one.fix])
     return "\n".join(lines) + "\n"
+
+
+def fixes(texts: list[str]) -> list[str]:
+    """What to do: one line, or a list of what a rule chooses between. A text whose beginning only a run knows is left
+    out where the rule has others.
+
+    Raises:
+        ValueError: no text says anything without the run.
+    """
+    told = list(dict.fromkeys(_shortened(text) for text in texts if sayings(text)))
+    whole = [text for text in told if not text.startswith(UNKNOWN)]
+    shown = whole or [text.lstrip(" .;,:") for text in told]
+    if not shown:
+        raise ValueError("an alert says nothing of what to do")
+    if len(shown) == 1:
+        return [f"- What to do: {shown[0]}"]
+    return ["- What to do, as the case may be:", *(f"    - {text}" for text in shown[:FIXES])]
+
+
+def sayings(fix: str) -> int:
+    """How many words a fix has beside what only a run knows."""
+    return len(re.findall(r"[A-Za-z_][\w.]{2,}", fix.replace(UNKNOWN, " ")))
 
 
 def _doc(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> str:
@@ -241,16 +262,21 @@ def events() -> str:
     ]
     return (
         f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per "
-        "line with the fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be "
-        "added; treat "
-        "one that you do not know as information. [Notifications](../notifications.md) are made from them.\n\n"
+        "line with the fields of [events](json.md#events). `...`, NAME and PID stand for what only a run knows. "
+        "Kinds may be "
+        "added; treat one that you do not know as information. [Notifications](../notifications.md) are made "
+        "from them.\n\n"
         "| `kind` | text |\n|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 
 def _shown(texts: list[str]) -> list[str]:
     """Up to three texts that say something, the longest words first."""
-    said = [text for text in texts if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3]
+    said = [
+        text
+        for text in texts
+        if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3 and text.count(UNKNOWN) < MANY
+    ]
     return said[:3] or ["as the run tells it"]
 
 
