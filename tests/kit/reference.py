@@ -13,10 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import inspect as types
+
 from kit import alert_texts, event_kinds
 from kit.alert_texts import UNKNOWN, Texts
 from kit.command_pages import ROOT, cell, plain
 from kit.key_kinds import KINDS, used_in
+from kit.key_texts import meaning
 from liverl.config import load_config
 from liverl.config.changes import on_change
 from liverl.config.coerce import expected, plain_type
@@ -105,18 +108,32 @@ def configuration() -> str:
             section = key.partition(".")[0]
             parts.append(f"\n## {section}\n")
             if above := meanings.get((section,)):
-                parts.append(plain(above) + "\n")
+                parts.append(meaning(above) + "\n")
         path = tuple(key.split("."))
-        meaning = meanings.get(path, "") or _of_section(meanings, path)
+        names = variables.get(key, [])
+        comment = meanings.get(path, "") or _of_section(meanings, path)
+        said = meaning(comment, names, choices(kind))
         facts = [f"- Default: {_value(value_of(defaults, key))}, {_kind(kind)}."]
         facts.append(f"- Used in: {used_in(key)}.")
         facts.append(f"- A change: {on_change(key).words}.")
-        if key in variables:
-            facts.append(f"- Also set by: {', '.join(f'`{name}`' for name in variables[key])}.")
-        parts.append(
-            "\n".join([f"\n### {key}\n", *([plain(meaning) + "\n"] if meaning else []), *facts]) + "\n"
+        if names:
+            facts.append(f"- Also set by: {', '.join(f'`{name}`' for name in names)}.")
+        # Two lists below each other would be one: a line between them says where the facts begin.
+        between = (
+            ["<!-- facts -->\n"] if said.splitlines()[-1:] and said.splitlines()[-1].startswith("- ") else []
         )
+        parts.append("\n".join([f"\n### {key}\n", *([said + "\n"] if said else []), *between, *facts]) + "\n")
     return _joined(parts)
+
+
+def choices(kind: Any) -> list[str]:
+    """The words that a key can have, or that its list can hold; empty where there is no such list of them."""
+    kind = plain_type(kind)
+    if isinstance(kind, types.UnionType):
+        return [word for member in kind.types for word in choices(member)]
+    if isinstance(kind, types.VarTupleType):
+        return choices(kind.item_type)
+    return [str(value) for value in kind.values] if isinstance(kind, types.LiteralType) else []
 
 
 def _of_section(meanings: dict[tuple[str, ...], str], path: tuple[str, ...]) -> str:

@@ -88,6 +88,18 @@ def test_what_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unnamed() == ["alert reward_flat", "command rules test", "cause actor-died"]
 
 
+def test_every_key_says_what_it_means_in_sentences() -> None:
+    sections = re.split(r"^### (.+)$", site()["reference/configuration.md"], flags=re.MULTILINE)
+    told = {
+        key: re.split(r"^(?:<!-- facts -->|- Default: )", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
+        for key, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    assert set(told) >= leaves().keys()
+    assert [key for key in leaves() if len(told[key].split()) < 2] == []
+    assert [key for key, text in told.items() if text.startswith("... ") or text.endswith(" ...")] == []
+    assert "\n- `in_process`: as verl" in told["run.topology"], "a list stays a list"
+
+
 def without_a_fix(page: str) -> list[str]:
     """The alerts of a page that do not say, in three words of their own at least, what to do."""
     parts = re.split(r"^### (.+)$", page, flags=re.MULTILINE)
