@@ -101,7 +101,7 @@ def test_wrong_command_lines_are_refused() -> None:
         (HOST, "set ray.address to use that", "use it with ray.adress", "ray.adress"),
         ("backend/liverl/preflight/gpus.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
         # the README
-        ("README.md", "cpu-verl --config", "cpu --config", "--profile cpu"),
+        ("README.md", "liverl-tui doctor PATH", "liverl-tui doktor PATH", "liverl-tui doktor"),
         # pages
         ("docs/guides/daily.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),
         ("docs/interface.md", "LIVERL_UI__THEME", "LIVERL_UI__COLOUR", "ui.colour"),
