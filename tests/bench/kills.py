@@ -36,7 +36,8 @@ def killed(bench: Bench) -> Iterator[Line]:
             for title, count in counts.items()
         }
         told = f"kill -9 of the supervisor ({phase}), started again: children lost, doubled or left"
-        stored = [figure(told, f"of {ours['alive']}", damage, 0, guarded=False)]
+        # Nothing is stored of kills at which no child was alive.
+        stored = [figure(told, "children", damage, 0, guarded=False)] if ours["alive"] else []
         what = f"kill -9 of the supervisor at a random moment of {phase}, started again, {rounds} times"
         target = "0 lost, 0 doubled"
         yield Line("4", what, cells["liverl"], cells.get("supervisord", ""), target, ok, stored)

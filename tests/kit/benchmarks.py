@@ -3,6 +3,7 @@ writes it, and so does ``pytest tests/unit/test_benchmarks_page.py --update-docu
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,6 +71,8 @@ def section(result: Result) -> str:
         cells += [plain(one.note)] if notes else []
         rows.append("| " + " | ".join(map(cell, cells)) + " |")
     load = f" Load {result.load[0]:g} before and {result.load[1]:g} after." if result.load is not None else ""
+    if busy(result):
+        load += " **The machine was busy**: only ratios and counts say something."
     how = f"{plain(result.elsewhere)}." if result.elsewhere else f"`{result.command}`."
     lines = [
         f"## {result.title}",
@@ -81,6 +84,12 @@ def section(result: Result) -> str:
         *rows,
     ]
     return "\n".join(lines) + "\n"
+
+
+def busy(result: Result) -> bool:
+    """Whether programs waited for a core: more wanted to run than there are cores."""
+    cores = re.search(r"(\d+) cores", result.machine)
+    return result.load is not None and cores is not None and max(result.load) > int(cores[1])
 
 
 def beside(figure: Figure, peer: str) -> str:

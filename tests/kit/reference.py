@@ -305,7 +305,15 @@ def exit_codes() -> str:
         + "\n".join(lines)
         + "\n\n`up --no-ui` in a batch job: give the same command again after 5; do not after 0, 2 and 3. "
         "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its "
-        "own.\n"
+        "own.\n\n## What to do\n\n"
+        "- 1: `liverl-tui doctor PATH` says why, from the logs of the run "
+        "([It failed: what now](../guides/it-failed.md)).\n"
+        "- 2: the message names the option, or the file and the line, and what is allowed there.\n"
+        "- 3: `liverl-tui check --config FILE` shows the checks again, each with its fix; nothing was left behind.\n"
+        "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory.\n"
+        "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
+        "- 75: the message names the processes that are left; end them before the next attempt.\n"
+        "- 124: the run goes on; ask again, or wait longer.\n"
     )
 
 

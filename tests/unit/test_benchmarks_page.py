@@ -46,6 +46,13 @@ def test_a_table_has_ratios_targets_machine_date_command_and_load() -> None:
     )
 
 
+def test_a_busy_machine_is_said() -> None:
+    assert benchmarks.busy(ONE) is False
+    busy = replace(ONE, load=(0.5, 2.25))
+    assert benchmarks.busy(busy) and "only ratios and counts" in benchmarks.section(busy)
+    assert not benchmarks.busy(replace(ONE, load=None))
+
+
 def test_a_stored_result_names_no_folder_and_no_host(tmp_path: Path) -> None:
     for path in (ROOT / "tests" / "bench" / "results").glob("*.json"):
         result = read(path)
