@@ -28,11 +28,17 @@ class Line:
 
 
 def figure(
-    what: str, unit: str, by_title: dict[str, float], limit: float | None = None, *, guarded: bool = True
+    what: str,
+    unit: str,
+    by_title: dict[str, float],
+    limit: float | None = None,
+    *,
+    guarded: bool = True,
+    clock: bool = False,
 ) -> Figure:
     """Ours beside the others, from values by the titles of the supervisors."""
     others = {title: value for title, value in by_title.items() if title != "liverl"}
-    return Figure(what, by_title["liverl"], unit, others, limit, guarded=guarded)
+    return Figure(what, by_title["liverl"], unit, others, limit, guarded=guarded, clock=clock)
 
 
 class Bench:

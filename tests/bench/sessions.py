@@ -255,7 +255,8 @@ class Table:
                 peer = "chat route of the replica" if name == "turn: replica CPU ms" else "LiteLLM"
                 words, limit = self._told[name]
                 beside = {} if other is None else {peer: other}
-                found.append(Figure(what, self.numbers[name], unit, beside, limit, words))
+                clock = unit in ("ms", "s") and "CPU" not in name
+                found.append(Figure(what, self.numbers[name], unit, beside, limit, words, clock=clock))
         return found
 
 

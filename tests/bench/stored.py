@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -26,7 +27,8 @@ FORM = 1  # of the files
 class Figure:
     """One measured number. ``unit``: of ``value`` and of what is ``beside`` it, which others took for the same work in
     the same minutes, by their names. ``limit``: what the value is not to exceed, in its unit; None: no such promise.
-    ``guarded``: whether a ratio to others that grows is a regression; not of counts, nor of what is no work of ours."""
+    ``guarded``: whether a ratio to others that grows is a regression; not of counts, nor of what is no work of ours.
+    ``clock``: whether it is seconds of a clock: where programs wait for a core, these say little even as ratios."""
 
     what: str
     value: float
@@ -35,6 +37,7 @@ class Figure:
     limit: float | None = None
     note: str = ""
     guarded: bool = True
+    clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Result:
     figures: list[Figure]
     elsewhere: str = ""
     form: int = FORM
+
+
+def busy(result: Result) -> bool:
+    """Whether programs waited for a core: more wanted to run than there are cores."""
+    cores = re.search(r"(\d+) cores", result.machine)
+    return result.load is not None and cores is not None and max(result.load) > int(cores[1])
 
 
 def add_option(parser: ArgumentParser) -> None:

@@ -72,6 +72,7 @@ def restarts(bench: Bench) -> Iterator[Line]:
                 "ms",
                 {**{title: statistics.median(v) for title, v in took.items()}, "bare fork and exec": base},
                 4 * base,
+                clock=True,
             )
         ],
     )
@@ -232,7 +233,7 @@ def deaf(bench: Bench) -> Iterator[Line]:
             0,
             guarded=False,
         ),
-        figure("the same: until the supervisor has ended", "s", seconds, guarded=False),
+        figure("the same: until the supervisor has ended", "s", seconds, guarded=False, clock=True),
     ]
     yield Line("5", what, cells["liverl"], cells.get("supervisord", ""), "0 left", ok, stored)
 

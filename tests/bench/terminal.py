@@ -53,7 +53,16 @@ def figure(row: Row) -> Figure:
     """A row as it is stored. What only the characters that changed would take is a bound, and no peer."""
     assert row.value is not None
     note = ", ".join(part for part in (row.note, row.load) if part)
-    return Figure(row.what, row.value, row.unit, row.beside, row.limit, note, guarded=row.unit != "KB/s")
+    return Figure(
+        row.what,
+        row.value,
+        row.unit,
+        row.beside,
+        row.limit,
+        note,
+        guarded=row.unit != "KB/s",
+        clock=row.unit in ("ms", "s"),
+    )
 
 
 def main() -> None:

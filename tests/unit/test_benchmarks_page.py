@@ -13,7 +13,7 @@ from kit import benchmarks
 from kit.command_pages import ROOT
 
 from guard import compared  # type: ignore[import-not-found]  # isort: skip  # kit.benchmarks puts its folder in place
-from stored import Figure, Recorder, Result, encoded, read, without_json  # type: ignore[import-not-found]  # isort: skip
+from stored import Figure, Recorder, Result, busy, encoded, read, without_json  # type: ignore[import-not-found]  # isort: skip
 
 ONE = Result(
     bench="toy",
@@ -47,10 +47,11 @@ def test_a_table_has_ratios_targets_machine_date_command_and_load() -> None:
 
 
 def test_a_busy_machine_is_said() -> None:
-    assert benchmarks.busy(ONE) is False
-    busy = replace(ONE, load=(0.5, 2.25))
-    assert benchmarks.busy(busy) and "only ratios and counts" in benchmarks.section(busy)
-    assert not benchmarks.busy(replace(ONE, load=None))
+    assert not busy(ONE)
+    waited = replace(ONE, load=(0.5, 2.25))
+    assert busy(waited) and "seconds of a clock say little" in benchmarks.section(waited)
+    assert not busy(replace(ONE, load=None))
+    assert "clock say little" not in benchmarks.section(ONE)
 
 
 def test_a_stored_result_names_no_folder_and_no_host(tmp_path: Path) -> None:
@@ -81,6 +82,16 @@ def test_only_ratios_are_compared() -> None:
     assert ratios(replace(ONE, figures=slow)) == [("cpu", 0.25, 0.25, False)]
     worse = [replace(ONE.figures[0], value=3.0, beside={"other": 7.0})]
     assert ratios(replace(ONE, figures=worse)) == [("cpu", 0.25, 3 / 7, True)]
+
+
+def test_seconds_are_not_judged_where_programs_waited_for_a_core() -> None:
+    slow = replace(ONE.figures[0], beside={"other": 3.0}, clock=True)
+    old = replace(ONE, figures=[replace(ONE.figures[0], clock=True)])
+    for load, worse in (((1.0, 1.0), True), ((1.0, 2.5), False)):
+        (one,) = compared(old, replace(ONE, figures=[slow], load=load))
+        assert (one.worse(1.5), one.waited) == (worse, not worse)
+    (one,) = compared(ONE, replace(ONE, figures=[replace(slow, clock=False)], load=(9.0, 9.0)))
+    assert one.worse(1.5), "CPU is"
 
 
 def test_what_is_not_measured_any_more_is_a_regression() -> None:
