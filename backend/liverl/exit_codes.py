@@ -1,7 +1,7 @@
 """The exit codes of the commands and of the backend process, in one table.
 
-``--help`` prints the table, and README repeats it. This module imports only from the standard library, so that it
-loads fast.
+``--help`` prints the table, and docs/reference/exit-codes.md repeats it. This module imports only from the standard
+library, so that it loads fast.
 """
 
 from __future__ import annotations

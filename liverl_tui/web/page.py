@@ -14,6 +14,15 @@ FILES = {
     "font.ttf": ("fonts/RobotoMono-VariableFont_wght.ttf", "font/ttf"),
     "italic.ttf": ("fonts/RobotoMono-Italic-VariableFont_wght.ttf", "font/ttf"),
 }
+FOCUS = "focus.js"
+# Keys go to the terminal as soon as it is there, and again when the window comes back: without a click first.
+FOCUS_SCRIPT = """\
+const terminal = () => document.querySelector("textarea.xterm-helper-textarea");
+const focus = () => terminal()?.focus();
+const begins = new MutationObserver(() => { if (terminal()) { begins.disconnect(); focus(); } });
+begins.observe(document.documentElement, {childList: true, subtree: true});
+window.addEventListener("focus", focus);
+"""
 # The page runs the scripts of this server only, talks to this server only, and cannot be framed.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:; "
@@ -36,6 +45,7 @@ html, body {{ margin: 0; height: 100%; background: #121212; color: #e0e0e0; font
 body.-closed #closed {{ display: block; }}
 </style>
 <script src="textual.js"></script>
+<script src="focus.js"></script>
 </head>
 <body>
 <div id="terminal" class="textual-terminal" data-session-websocket-url="{websocket}" data-font-size="{size}"></div>

@@ -20,7 +20,7 @@ from liverl.util.aiohttp_guard import token_gate
 from liverl.util.decode import decode_json
 from liverl.util.http_server import Caller, Gate, HttpServer
 from liverl.util.token_guard import Token
-from liverl_tui.web.page import FILES, POLICY, page
+from liverl_tui.web.page import FILES, FOCUS, FOCUS_SCRIPT, POLICY, page
 from liverl_tui.web.session import Session
 
 HOST = "127.0.0.1"
@@ -89,6 +89,8 @@ class WebServer:
         )
 
     async def _file(self, request: web.Request) -> web.Response:
+        if request.match_info["name"] == FOCUS:
+            return web.Response(text=FOCUS_SCRIPT, content_type="text/javascript", headers=_HEADERS)
         name, kind = FILES.get(request.match_info["name"], ("", ""))
         if not name:
             raise web.HTTPNotFound(text="there is no such file")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from peers import Ours, Peer, Supervisord, Toy
+from stored import Figure
 
 
 @dataclass
@@ -23,7 +24,21 @@ class Line:
     peer: str
     target: str
     ok: bool | None
-    numbers: dict[str, float] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)  # as they are stored
+
+
+def figure(
+    what: str,
+    unit: str,
+    by_title: dict[str, float],
+    limit: float | None = None,
+    *,
+    guarded: bool = True,
+    clock: bool = False,
+) -> Figure:
+    """Ours beside the others, from values by the titles of the supervisors."""
+    others = {title: value for title, value in by_title.items() if title != "liverl"}
+    return Figure(what, by_title["liverl"], unit, others, limit, guarded=guarded, clock=clock)
 
 
 class Bench:

@@ -19,6 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from stored import Figure, Recorder, add_option
+
 MOST_S, MOST_MIB = 20.0, 150
 LAUNCHES, STEPS, PER_STEP, BYTES = 5, 40, 100, 300 << 20
 HOUR = 3600.0
@@ -125,6 +129,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="where the tree is made; kept afterwards")
     parser.add_argument("--small", action="store_true")
+    add_option(parser)
+    recorder = Recorder("Why a run failed: a tree of logs and trials")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         root = asked.folder or Path(temporary)
@@ -144,6 +150,15 @@ def main() -> int:
         and "CUDA out of memory" in found["cause"]
         and found["log"].endswith("exp4.log")
     )
+    if asked.json:
+        what = "doctor on five launches, 300 MB of logs and 20,000 trials"
+        what = f"{what}, a tenth of it" if asked.small else what
+        figures = [
+            Figure(what, found["seconds"], "s", limit=MOST_S, clock=True),
+            Figure("the same: CPU", cpu, "s"),
+            Figure("the same: memory", found["mib"], "MiB", limit=MOST_MIB),
+        ]
+        recorder.write(asked.json, figures)
     return int(not right or found["seconds"] > MOST_S or found["mib"] > MOST_MIB)
 
 

@@ -1,10 +1,11 @@
 """The size and cost of a snapshot of 64 hosts, 512 GPUs and 128 replicas (simulated: ``kit.crowd``), and of its paint.
 
-``python tests/bench/hosts.py``: milliseconds are CPU time, the median of 9.
+``python tests/bench/hosts.py [--json FILE]``: milliseconds are CPU time, the median of 9.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "backend"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "tests" / "bench"), str(ROOT / "tests"), str(ROOT / "backend"), str(ROOT)]
 
 from kit.crowd import Crowd  # noqa: E402
 from kit.screens import NOW, FakeSource, settle  # noqa: E402
+from stored import Figure, Recorder, add_option  # noqa: E402
 
 from liverl import snapshot_json  # noqa: E402
 from liverl.model import Snapshot  # noqa: E402
@@ -60,18 +62,28 @@ def forgotten(shown: Snapshot) -> bytes:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_option(parser)
+    args = parser.parse_args()
+    recorder = Recorder("A run on 64 hosts with 512 GPUs and 128 replicas (simulated)")
     crowd = Crowd(hosts=64, gpus=512, replicas=128, lost=17, idle=70)
     shown = crowd.snapshot(NOW)
     moving = iter([crowd.snapshot(NOW + tick) for tick in range(ROUNDS)])
     sent = encode_for_views(shown)
-    print(
-        f"snapshot {len(sent)} bytes; encode {cost(lambda: encode_for_views(next(moving))):.1f} ms as it moves, "
-        f"{cost(lambda: forgotten(shown)):.1f} ms the first time; all of it looked at for secrets: "
-        f"{cost(lambda: redact.data(sent)):.1f} ms more"
-    )
-    print(f"decode {cost(lambda: decode_snapshot(sent)):.1f} ms")
+    moves, first = cost(lambda: encode_for_views(next(moving))), cost(lambda: forgotten(shown))
+    found = [
+        Figure("bytes of a snapshot", len(sent) / 1e3, "kB"),
+        Figure("encode a snapshot as its numbers move: CPU", moves, "ms"),
+        Figure("the same, the first time: CPU", first, "ms"),
+        Figure("decode a snapshot: CPU", cost(lambda: decode_snapshot(sent)), "ms"),
+    ]
+    print(f"all texts looked at for secrets: {cost(lambda: redact.data(sent)):.1f} ms more")
     for size in ((80, 24), (120, 40), (200, 50)):
-        print(f"paint {size[0]}x{size[1]}: {asyncio.run(paint(size)):.1f} ms")
+        found.append(Figure(f"paint a snapshot, {size[0]}x{size[1]}: CPU", asyncio.run(paint(size)), "ms"))
+    for one in found:
+        print(f"{one.what:45} {one.value:8.1f} {one.unit}")
+    if args.json:
+        recorder.write(args.json, found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from bench import Bench, Line
+from bench import Bench, Line, figure
 from kit.waiting import wait_until
 from peers import Ours, Peer, Toy
 from processes import births, copies
@@ -31,10 +31,16 @@ def killed(bench: Bench) -> Iterator[Line]:
         ours = counts["liverl"]
         # Where no child was alive at any kill, nothing was tried.
         ok = bool(ours["alive"]) and not (ours["lost"] or ours["doubled"] or ours["missing"] or ours["left"])
-        numbers = {f"{t}_{k}": float(v) for t, c in counts.items() for k, v in c.items()}
+        damage = {
+            title: float(count["lost"] + count["doubled"] + count["missing"] + count["left"])
+            for title, count in counts.items()
+        }
+        told = f"kill -9 of the supervisor ({phase}), started again: children lost, doubled or left"
+        # Nothing is stored of kills at which no child was alive.
+        stored = [figure(told, "children", damage, 0, guarded=False)] if ours["alive"] else []
         what = f"kill -9 of the supervisor at a random moment of {phase}, started again, {rounds} times"
         target = "0 lost, 0 doubled"
-        yield Line("4", what, cells["liverl"], cells.get("supervisord", ""), target, ok, numbers)
+        yield Line("4", what, cells["liverl"], cells.get("supervisord", ""), target, ok, stored)
 
 
 def kill_words(count: Counter[str]) -> str:

@@ -1,4 +1,5 @@
-"""Memory and speed of reading one large log: ``python tests/bench/large_log.py [MB]`` with ``PYTHONPATH=backend``.
+"""Memory and speed of reading one large log: ``python tests/bench/large_log.py [MB] [--json FILE]``, with
+``PYTHONPATH=backend``.
 
 Each kind of log is read and judged by a process of its own: a healthy server's, a trainer's with warnings, one of bare
 lines, one line of all bytes, and those whose cause is followed by nothing but a flood, which for one is that of a real
@@ -14,6 +15,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from stored import Figure, Recorder, add_option
 
 MOST_MIB = 64
 DATA = Path(__file__).parents[1] / "data"
@@ -72,7 +77,10 @@ def kinds() -> dict[str, tuple[bytes, bytes, str | None]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("megabytes", nargs="?", type=int, default=300)
-    size = parser.parse_args().megabytes * 1_000_000
+    add_option(parser)
+    args = parser.parse_args()
+    size = args.megabytes * 1_000_000
+    recorder, found = Recorder("Why a run failed: reading and judging one large log"), []
     failed = False
     with tempfile.TemporaryDirectory(prefix="large-log-") as folder:
         for name, (first, repeated, wanted) in kinds().items():
@@ -93,6 +101,12 @@ def main() -> int:
                 "WRONG" if wrong else "",
                 flush=True,
             )
+            found += [
+                Figure(f"{name}: CPU of 100 MB", told["seconds"] / size * 1e8, "s"),
+                Figure(f"{name}: growth of memory", told["mib"], "MiB", limit=MOST_MIB),
+            ]
+    if args.json:
+        recorder.write(args.json, found)
     return 1 if failed else 0
 
 

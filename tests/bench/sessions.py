@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import resource
 import shutil
@@ -35,6 +34,7 @@ from kit.components import LITELLM  # noqa: E402
 from processes import cpu_seconds, pss_mib  # noqa: E402
 from proxykit import MODEL, Proxy  # noqa: E402
 from session_process import CONTROL  # noqa: E402
+from stored import Figure, Recorder, add_option  # noqa: E402
 
 from liverl.environments import default_cache_dir, ensure  # noqa: E402
 
@@ -235,14 +235,51 @@ class Table:
 
     def __init__(self) -> None:
         self.numbers: dict[str, float] = {}
+        self._told: dict[str, tuple[str, float | None]] = {}
         self.missed = False
 
     def line(self, name: str, value: float, words: str, least: float | None = None) -> None:
         """Print one number. ``least``: it must not be above."""
         self.numbers[name] = value
         verdict = "" if least is None else f"  target {least:g}: {'pass' if value <= least else 'MISS'}"
+        self._told[name] = words, least
         self.missed |= least is not None and value > least
         print(f"{name:34s} {value:12.3f} {words}{verdict}", flush=True)
+
+    def figures(self) -> list[Figure]:
+        """The lines as they are stored: LiteLLM's beside ours."""
+        found = []
+        for name, (what, unit) in STORED.items():
+            if name in self.numbers:
+                other = self.numbers.get(PEERS.get(name, ""))
+                peer = "chat route of the replica" if name == "turn: replica CPU ms" else "LiteLLM"
+                words, limit = self._told[name]
+                beside = {} if other is None else {peer: other}
+                clock = unit in ("ms", "s") and "CPU" not in name
+                found.append(Figure(what, self.numbers[name], unit, beside, limit, words, clock=clock))
+        return found
+
+
+# Name of a line -> what the benchmarks page calls it, and its unit
+STORED = {
+    "sessions CPU ms/request": ("64 agents of four turns at once: CPU of a request", "ms"),
+    "sessions p50 ms": ("the same: latency of a request, median", "ms"),
+    "sessions p95 ms": ("the same: latency of a request, 95th percentile", "ms"),
+    "sessions wall s": ("the same: until all have their last reply", "s"),
+    "sessions PSS MiB": ("the same: memory (PSS)", "MiB"),
+    "memory MiB": ("sessions of 50,000 tokens: memory of the process", "MiB"),
+    "memory bytes/token": ("the same: memory of a token", "bytes"),
+    "turn: sessions CPU ms": ("a turn behind 50,000 tokens: CPU of the sessions", "ms"),
+    "turn: replica CPU ms": ("the same: CPU of the replica", "ms"),
+    "restart: s until the first answer": ("kill -9 with 64 open sessions: until the first answer", "s"),
+    "restart: refused": ("the same: connections refused", "agents"),
+    "restart: lost": ("the same: replies lost", "sessions"),
+    "restart: sampled twice": ("the same: replies sampled twice", "replies"),
+}
+PEERS = {
+    **{name: name.replace("sessions ", "LiteLLM ", 1) for name in STORED if name.startswith("sessions ")},
+    "turn: replica CPU ms": "turn: replica CPU ms, chat route",
+}
 
 
 async def load(folder: Path, table: Table, python: Path | None, rounds: int) -> None:
@@ -444,16 +481,17 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sessions")
     parser.add_argument("--no-peer", action="store_true", help="without LiteLLM")
     parser.add_argument("--only", default="load,history,restart", help="rows, separated by commas")
-    parser.add_argument("--json", type=Path, help="a file for the numbers")
+    add_option(parser)
     args = parser.parse_args()
     args.only = args.only.split(",")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     table = Table()
+    recorder = Recorder("Sessions beside LiteLLM, before replicas that answer at once")
     with tempfile.TemporaryDirectory(prefix="liverl-sessions-") as folder:
         asyncio.run(measure(args, Path(folder), table))
     if args.json is not None:
-        args.json.write_text(json.dumps(table.numbers, indent=1) + "\n")
+        recorder.write(args.json, table.figures())
     return int(table.missed)
 
 

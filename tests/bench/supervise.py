@@ -7,7 +7,6 @@ missed. CPU seconds and ratios mean something on a busy machine, wall seconds on
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -20,18 +19,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "backend"), str(HERE.parents[1])]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[2:4])
 
-from bench import Bench, Line, table  # noqa: E402
+from bench import Bench, Line, figure, table  # noqa: E402
 from kills import killed  # noqa: E402
 from kit.waiting import wait_until  # noqa: E402
 from peers import Ours, Peer, Toy, supervisord_python  # noqa: E402
 from processes import births, copies, cpu_seconds, kill_payloads, payload, pss_mib  # noqa: E402
+from stored import Recorder, add_option  # noqa: E402
 
 from liverl.procs import procfs  # noqa: E402
 from liverl.util.pace import QUIET_AFTER, QUIET_PERIOD  # noqa: E402
@@ -67,7 +66,15 @@ def restarts(bench: Bench) -> Iterator[Line]:
         shown.get("supervisord", ""),
         "<= 4x",
         ratios["liverl"] <= 4,
-        {"floor_ms": base, **{f"{k}_ms": statistics.median(v) for k, v in took.items()}},
+        [
+            figure(
+                "a killed child is started again: median time to its first act",
+                "ms",
+                {**{title: statistics.median(v) for title, v in took.items()}, "bare fork and exec": base},
+                4 * base,
+                clock=True,
+            )
+        ],
     )
 
 
@@ -113,7 +120,8 @@ def floods(bench: Bench) -> Iterator[Line]:
     rounds = {"blocks": 2 if bench.quick else 5, "lines": 1}
     for kind, count in rounds.items():
         toys = [Toy("flood", "flood", (kind, 200, count))]
-        cells, numbers = {}, {}
+        cells: dict[str, str] = {}
+        shares: dict[str, float] = {}
         with bench.peers(f"flood-{kind}", toys) as peers:
             for peer in peers:
                 child, supervisor, wall = one_flood(peer)
@@ -121,11 +129,14 @@ def floods(bench: Bench) -> Iterator[Line]:
                 cells[peer.title] = (
                     f"{share:.2f} %: {supervisor * 1e3:.0f} ms of {child:.2f} s ({wall:.1f} s)"
                 )
-                numbers[f"{peer.title}_percent"] = share
+                shares[peer.title] = share
                 peer.close()
         what = f"supervisor CPU during {count} x 200 MB in {kind}, of the child's (wall)"
-        ok = numbers["liverl_percent"] <= 1
-        yield Line("2", what, cells["liverl"], cells.get("supervisord", ""), "<= 1 %", ok, numbers)
+        stored = figure(
+            f"a child writes 200 MB in {kind}: CPU of the supervisor, of the child's", "%", shares, 1
+        )
+        ok = shares["liverl"] <= 1
+        yield Line("2", what, cells["liverl"], cells.get("supervisord", ""), "<= 1 %", ok, [stored])
 
 
 def one_flood(peer: Peer) -> tuple[float, float, float]:
@@ -168,11 +179,27 @@ def idle(bench: Bench) -> Iterator[Line]:
     shown = {t: f"{least[t]:.2f} ms/s ({', '.join(f'{v:.2f}' for v in values)})" for t, values in cpu.items()}
     what = f"CPU with 10 idle children, the least of {windows} x {seconds:g} s, no probes, no client"
     ok = least["liverl"] <= 0.5
-    yield Line("3", what, shown["liverl"], shown.get("supervisord", ""), "<= 0.5 ms/s", ok, least)
+    yield Line(
+        "3",
+        what,
+        shown["liverl"],
+        shown.get("supervisord", ""),
+        "<= 0.5 ms/s",
+        ok,
+        [figure("10 children that do nothing: CPU of the supervisor", "ms/s", least, 0.5)],
+    )
     shown = {title: f"{value:.1f} MiB" for title, value in memory.items()}
     ok = memory["liverl"] <= 60
     what = "PSS then (ours: backend + keeper)"
-    yield Line("3", what, shown["liverl"], shown.get("supervisord", ""), "<= 60 MiB", ok, memory)
+    yield Line(
+        "3",
+        what,
+        shown["liverl"],
+        shown.get("supervisord", ""),
+        "<= 60 MiB",
+        ok,
+        [figure("10 children that do nothing: memory (PSS) of the supervisor", "MiB", memory, 60)],
+    )
 
 
 # --- 5: deaf grandchildren ----------------------------------------------------------------------------
@@ -180,7 +207,9 @@ def idle(bench: Bench) -> Iterator[Line]:
 
 def deaf(bench: Bench) -> Iterator[Line]:
     names = ("tree-inside", "tree-session", "tree-orphan")
-    cells, numbers = {}, {}
+    cells: dict[str, str] = {}
+    left_by: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     with bench.peers("deaf", [Toy("tree", "tree")]) as peers:
         for peer in peers:
             peer.ready()
@@ -193,10 +222,20 @@ def deaf(bench: Bench) -> Iterator[Line]:
             left = sorted(copies(peer.folder))
             which = f" ({', '.join(name.removeprefix('tree-') for name in left)})" if left else ""
             cells[peer.title] = f"{len(left)} left{which}, {took:.1f} s"
-            numbers |= {f"{peer.title}_left": float(len(left)), f"{peer.title}_s": took}
+            left_by[peer.title], seconds[peer.title] = float(len(left)), took
     what = "3 TERM-deaf grandchildren (in the session, in their own, orphaned) after stop; grace 1 s + 1 s"
-    ok = numbers["liverl_left"] == 0
-    yield Line("5", what, cells["liverl"], cells.get("supervisord", ""), "0 left", ok, numbers)
+    ok = left_by["liverl"] == 0
+    stored = [
+        figure(
+            "stop with three grandchildren deaf to TERM: left alive",
+            "processes",
+            left_by,
+            0,
+            guarded=False,
+        ),
+        figure("the same: until the supervisor has ended", "s", seconds, guarded=False, clock=True),
+    ]
+    yield Line("5", what, cells["liverl"], cells.get("supervisord", ""), "0 left", ok, stored)
 
 
 # --- 6: restart under load ----------------------------------------------------------------------------
@@ -205,7 +244,8 @@ def deaf(bench: Bench) -> Iterator[Line]:
 def under_load(bench: Bench) -> Iterator[Line]:
     rounds = 2 if bench.quick else 5
     port = procfs.free_port()
-    cells, numbers = {}, {}
+    cells: dict[str, str] = {}
+    failed: dict[str, float] = {}
     with bench.peers("load", [Toy("listener", "serve", (port,))]) as peers:
         for peer in peers:
             peer.ready()
@@ -220,11 +260,14 @@ def under_load(bench: Bench) -> Iterator[Line]:
 
             count = load(number, work)
             cells[peer.title] = f"{count['refused']} refused, {count['cut']} cut of {sum(count.values())}"
-            numbers |= {f"{peer.title}_{kind}": float(n) for kind, n in count.items()}
+            failed[peer.title] = 100.0 * (count["refused"] + count["cut"]) / max(1, sum(count.values()))
             peer.close()
     what = f"{rounds} restarts of a draining listener (a toy of 50 ms a request), 8 clients"
-    ok = not numbers.get("liverl_refused") and not numbers.get("liverl_cut")
-    yield Line("6", what, cells["liverl"], cells.get("supervisord", ""), "0 refused, 0 cut", ok, numbers)
+    ok = not failed["liverl"]
+    stored = [
+        figure("restarts of a listener under load: requests refused or cut", "%", failed, 0, guarded=False)
+    ]
+    yield Line("6", what, cells["liverl"], cells.get("supervisord", ""), "0 refused, 0 cut", ok, stored)
 
 
 def ask(port: int) -> str:
@@ -269,7 +312,7 @@ ROWS = {"1": restarts, "2": floods, "3": idle, "4": killed, "5": deaf, "6": unde
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
+    add_option(parser)
     parser.add_argument("--only", default=",".join(ROWS), metavar="ROWS", help="rows to measure, as in 1,3")
     parser.add_argument("--no-peer", action="store_true", help="without supervisord")
     args = parser.parse_args()
@@ -284,6 +327,7 @@ def main() -> None:
     os.environ["XDG_STATE_HOME"] = str(folder / "state")  # the user's list of runs is left alone
     bench = Bench(folder, args.quick, python)
     lines: list[Line] = []
+    recorder = Recorder("Supervision: restarts, floods, idle cost, kills")
     try:
         for row in wanted:
             for line in ROWS[row](bench):
@@ -294,7 +338,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     print(table(lines))
     if args.json:
-        args.json.write_text(json.dumps([asdict(line) for line in lines], indent=2) + "\n")
+        recorder.write(args.json, [one for line in lines for one in line.figures])
     sys.exit(1 if any(line.ok is False for line in lines) else 0)
 
 

@@ -8,19 +8,18 @@ With ``--strict`` the exit code is 1 when a target is missed in a row during whi
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "backend"), str(HERE.parents[1])]
 
+from stored import Figure, Recorder, add_option  # noqa: E402
 from terminal_rows import ROWS  # noqa: E402
-from terminal_tools import Load, Plan, Row, lnav, quantile  # noqa: E402
+from terminal_tools import Load, Plan, Row, lnav  # noqa: E402
 
 NEEDED_GB = 2.5  # of disk, while it runs
 
@@ -50,6 +49,22 @@ def table(rows: list[Row]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in body)
 
 
+def figure(row: Row) -> Figure:
+    """A row as it is stored. What only the characters that changed would take is a bound, and no peer."""
+    assert row.value is not None
+    note = ", ".join(part for part in (row.note, row.load) if part)
+    return Figure(
+        row.what,
+        row.value,
+        row.unit,
+        row.beside,
+        row.limit,
+        note,
+        guarded=row.unit != "KB/s",
+        clock=row.unit in ("ms", "s"),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and a tenth of the big log")
@@ -57,7 +72,7 @@ def main() -> None:
     parser.add_argument(
         "--strict", action="store_true", help="exit code 1 on a miss while the machine is quiet"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there as well")
+    add_option(parser)
     parser.add_argument(
         "--folder", type=Path, help="where the files go for the time (default: a temporary place)"
     )
@@ -67,6 +82,7 @@ def main() -> None:
         parser.error(f"no row {', '.join(unknown)}; there are: {', '.join(ROWS)}")
     folder = Path(tempfile.mkdtemp(prefix="terminal-", dir=args.folder))
     found: list[Row] = []
+    recorder = Recorder("The interface in a terminal of 200x50")
     try:
         if shutil.disk_usage(folder).free < NEEDED_GB * 1e9:
             parser.error(f"{folder} has less than {NEEDED_GB} GB free; --folder names another place")
@@ -85,12 +101,7 @@ def main() -> None:
     print(table(found))
     print(f"load average {' '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} cores")
     if args.json:
-        rows = [
-            {**asdict(row), "values": None, "value": row.value, "min": min(row.values, default=None)}
-            | {"median": quantile(row.values, 0.5) if row.values else None, "verdict": row.verdict}
-            for row in found
-        ]
-        args.json.write_text(json.dumps(rows, indent=2) + "\n")
+        recorder.write(args.json, [figure(row) for row in found if row.value is not None])
     missed = [row for row in found if row.verdict in ("MISS", "none") and row.quiet]
     sys.exit(1 if args.strict and missed else 0)
 

@@ -1,4 +1,4 @@
-"""CPU of flagging many trajectories. Run by hand: ``python tests/bench/trials.py [COUNT] [MEGABYTES]``.
+"""CPU of flagging many trajectories: ``python tests/bench/trials.py [COUNT] [MEGABYTES] [--json FILE]``.
 ``python tests/bench/trials.py --index [COUNT]``: time and memory of filters and orders over an index of COUNT trials
 (default 100,000) that is read from its file. Target: first rows in 300 ms, 80 MiB.
 
@@ -9,6 +9,7 @@ Target: 1,000 of 1 MB in 1.5 s.
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -23,6 +24,10 @@ from liverl.model import TrialHead
 from liverl.observe.trials.index import Stored, TrialIndex, restored
 from liverl.observe.trials.query import parsed
 from liverl.observe.trials.scanner import TrialScanner
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from stored import Figure, Recorder, add_option
 
 TURNS = 20
 OLD = time.time() - 3600
@@ -127,11 +132,17 @@ def index_main(count: int) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--index"]:
-        index_main(int(sys.argv[2]) if len(sys.argv) > 2 else 100_000)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("count", nargs="?", type=int, help="trials (1,000; with --index 100,000)")
+    parser.add_argument("megabytes", nargs="?", type=float, default=1.0, help="of each trajectory")
+    parser.add_argument("--index", action="store_true", help="filters and orders over an index")
+    add_option(parser)
+    args = parser.parse_args()
+    if args.index:
+        index_main(args.count or 100_000)
         return
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    size = int(float(sys.argv[2]) * 1e6) if len(sys.argv) > 2 else 1_000_000
+    count, size = args.count or 1000, int(args.megabytes * 1e6)
+    recorder = Recorder("Reading trajectories")
     kinds = [trajectory(size, with_tools) for with_tools in (True, False)]
     with tempfile.TemporaryDirectory(prefix="trials-") as run_dir:
         for number in range(count):
@@ -154,6 +165,13 @@ def main() -> None:
         assert (status.total, status.finished, status.zero_tool_calls) == (count, count, count // 2), status
     print(f"{count} trajectories of {len(kinds[0]) / 1e6:.2f} MB: {first:.2f} s CPU, {first_wall:.2f} s wall")
     print(f"a scan without a change: {again * 1e6:.0f} us CPU")
+    if args.json:
+        what = f"{count:,} trajectories of {args.megabytes:g} MB"
+        found = [
+            Figure(f"{what}: CPU until all are read and flagged", first, "s", limit=1.5),
+            Figure("the same: CPU of a look at them without a change", again * 1e3, "ms"),
+        ]
+        recorder.write(args.json, found)
 
 
 if __name__ == "__main__":

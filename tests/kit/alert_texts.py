@@ -6,9 +6,11 @@ Values that only a run knows are shown as ``...``. Texts that a rule chooses bet
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kit.command_pages import ROOT
@@ -16,7 +18,9 @@ from kit.command_pages import ROOT
 PACKAGE = ROOT / "backend" / "liverl"
 FOLDERS = (PACKAGE / "diagnose" / "catalogue", PACKAGE / "watch")
 UNKNOWN = "..."
-MOST = 6  # texts that one rule chooses between, at most
+NAMES = {"name": "NAME", "pid": "PID"}  # what is shown for these fields of what only a run knows
+DEEP = 12  # names and calls that are followed, one after the other
+MOST = 13  # texts that one rule chooses between, at most: the statuses of HTTP with a fix of their own, and one more
 
 
 class Texts(NamedTuple):
@@ -44,10 +48,10 @@ def _of_module(path: Path, tree: ast.Module) -> Iterator[Texts]:
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
-        for node in ast.walk(function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Symptom":
-                given = {word.arg: word.value for word in node.keywords if word.arg}
-                reader = Reader(tree, function)
+        for node, bound in _calls(function, ()):
+            given = {word.arg: word.value for word in node.keywords if word.arg}
+            for values in _rounds(bound, tree):
+                reader = Reader(tree, function, values)
                 texts = {
                     name: reader.texts(given.get(name)) for name in ("severity", "title", "cause", "fix")
                 }
@@ -55,12 +59,95 @@ def _of_module(path: Path, tree: ast.Module) -> Iterator[Texts]:
                     yield Texts(kind.partition(":")[0], **texts, module=path, function=function.name)
 
 
-class Reader:
-    """The texts that an expression can be, as far as the code says them."""
+def _calls(node: ast.AST, loops: tuple[ast.For, ...]) -> Iterator[tuple[ast.Call, tuple[ast.For, ...]]]:
+    """The calls of ``Symptom`` below a node, each with the loops that it stands in."""
+    for child in ast.iter_child_nodes(node):
+        inside = (*loops, child) if isinstance(child, ast.For) else loops
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "Symptom":
+            yield child, inside
+        yield from _calls(child, inside)
 
-    def __init__(self, tree: ast.Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+
+def _rounds(loops: tuple[ast.For, ...], tree: ast.Module) -> Iterator[dict[str, ast.expr]]:
+    """The values of the loops' variables, in each round of the loops over a table that stands in the code."""
+    each: list[list[dict[str, ast.expr]]] = []
+    for loop in loops:
+        if rows := _table(loop.iter, tree):
+            each.append([dict(_bound(loop.target, row)) for row in rows])
+    for rounds in itertools.product(*each):
+        yield {name: value for one in rounds for name, value in one.items()}
+
+
+def _table(node: ast.expr, tree: ast.Module) -> list[ast.expr]:
+    """The rows of a tuple, or of ``TABLE.items()``; empty if the code does not say them."""
+    if isinstance(node, ast.Tuple | ast.List):
+        return list(node.elts)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "items"
+        and isinstance(node.func.value, ast.Name)
+        and isinstance(table := _top(tree, node.func.value.id), ast.Dict)
+    ):
+        pairs = zip(table.keys, table.values, strict=True)
+        return [ast.Tuple([key, value]) for key, value in pairs if key is not None]
+    return []
+
+
+def _top(tree: ast.Module, name: str) -> ast.expr | None:
+    """The value of a name of the module."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        if isinstance(node, ast.AnnAssign):
+            targets = (node.target,)
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            return node.value
+    return None
+
+
+@functools.cache
+def _module(name: str) -> ast.Module | None:
+    path = PACKAGE.parent / Path(*name.split(".")).with_suffix(".py")
+    return ast.parse(path.read_text("utf-8")) if path.is_file() else None
+
+
+def _imported(tree: ast.Module, name: str) -> tuple[ast.Module, ast.stmt] | None:
+    """What is called so in another module of ours that is imported from, with that module. Not in ``util``: how a
+    number is written there says nothing."""
+    for node in tree.body:
+        if not isinstance(node, ast.ImportFrom) or not node.module or node.module.startswith("liverl.util"):
+            continue
+        if any(one.name == name for one in node.names):
+            other = _module(node.module)
+            for one in other.body if other is not None else ():
+                if isinstance(one, ast.FunctionDef | ast.ClassDef) and one.name == name:
+                    assert other is not None
+                    return other, one
+    return None
+
+
+def _bound(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Each name of a target with its part of a value."""
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for one, part in zip(target.elts, value.elts, strict=False):
+            yield from _bound(one, part)
+
+
+class Reader:
+    """The texts that an expression can be, as far as the code says them. ``bound``: values of variables of loops."""
+
+    def __init__(
+        self,
+        tree: ast.Module,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        bound: Mapping[str, ast.expr] = MappingProxyType({}),
+    ) -> None:
         self._tree = tree
-        self._named: dict[str, list[ast.expr]] = {}
+        self._bound = bound
+        self._named: dict[str, list[tuple[Reader, ast.expr]]] = {}
         for node in itertools.chain(tree.body, ast.walk(function)):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -70,16 +157,17 @@ class Reader:
 
     def _note(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            self._named.setdefault(target.id, []).append(value)
+            self._named.setdefault(target.id, []).append((self, value))
         elif isinstance(target, ast.Tuple):
-            for choice in _choices(value):
+            for reader, choice in self._choices(value):
                 if isinstance(choice, ast.Tuple) and len(choice.elts) == len(target.elts):
                     for one, part in zip(target.elts, choice.elts, strict=True):
-                        self._note(one, part)
+                        if isinstance(one, ast.Name):
+                            self._named.setdefault(one.id, []).append((reader, part))
 
     def texts(self, node: ast.expr | None, depth: int = 0) -> tuple[str, ...]:
         """Each possible text once; ``...`` stands for what is not known here."""
-        if node is None or depth > 6:
+        if node is None or depth > DEEP:
             return (UNKNOWN,)
         made = list(dict.fromkeys(self._texts(node, depth)))
         return tuple(made[:MOST]) or (UNKNOWN,)
@@ -88,9 +176,9 @@ class Reader:
         match node:
             case ast.Constant(value=str(text)):
                 yield text
-            case ast.IfExp(body=body, orelse=other):
-                yield from self.texts(body, depth + 1)
-                yield from self.texts(other, depth + 1)
+            case ast.IfExp() | ast.BoolOp(op=ast.Or()):
+                for reader, choice in self._choices(node, depth):
+                    yield from reader.texts(choice, depth + 1)
             case ast.BinOp(op=ast.Add(), left=left, right=right):
                 for pair in itertools.product(self.texts(left, depth + 1), self.texts(right, depth + 1)):
                     yield "".join(pair)
@@ -101,26 +189,122 @@ class Reader:
                 ]
                 for each in itertools.islice(itertools.product(*parts), MOST):
                     yield "".join(each)
-            case ast.Name(id=name) if name in self._named:
-                for value in self._named[name]:
-                    yield from self.texts(value, depth + 1)
-            case ast.Call(func=ast.Name(id=name)) if (function := self._function(name)) is not None:
-                reader = Reader(self._tree, function)
-                for inner in ast.walk(function):
-                    if isinstance(inner, ast.Return) and inner.value is not None:
-                        yield from reader.texts(inner.value, depth + 1)
+            case ast.Attribute(value=owner, attr=field) if rows := self._asked(owner):
+                for key, row in rows:
+                    for text in self.texts(self._field(row, field), depth + 1):
+                        yield f"{key}: {text}"
+            case ast.Name() | ast.Call() | ast.Attribute():
+                known = False
+                for reader, choice in self._choices(node, depth):
+                    if choice is not node:
+                        known = True
+                        yield from reader.texts(choice, depth + 1)
+                if not known:
+                    yield NAMES.get(getattr(node, "attr", ""), UNKNOWN)
             case _:
                 yield UNKNOWN
 
-    def _function(self, name: str) -> ast.FunctionDef | None:
-        found = (one for one in self._tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
-        return next(found, None)
+    def _choices(self, node: ast.expr, depth: int = 0) -> list[tuple[Reader, ast.expr]]:
+        """What an expression can stand for, each with the reader that knows its names; itself if that is not known."""
+        if depth > DEEP:
+            return [(self, node)]
+        found: list[tuple[Reader, ast.expr]] = []
+        match node:
+            case ast.Subscript(value=ast.Dict(values=values)):
+                found = [(self, value) for value in values]
+            case ast.IfExp(body=body, orelse=other):
+                found = [*self._choices(body, depth + 1), *self._choices(other, depth + 1)]
+            case ast.BoolOp(op=ast.Or(), values=values):
+                found = [(self, value) for value in values]
+            case ast.Name(id=name) if name in self._bound:
+                found = [(self, self._bound[name])]
+            case ast.Name(id=name) if name in self._named:
+                found = list(self._named[name])
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=table), attr="get"), args=[_, other]) if (
+                isinstance(values := _top(self._tree, table), ast.Dict)
+            ):
+                found = [(self, value) for value in [*values.values, other]]
+            case ast.Call(func=func) if (function := self._function(func)) is not None:
+                found = self._returned(self._tree, function)
+            case ast.Call(func=ast.Name(id=name)) if (elsewhere := _imported(self._tree, name)) is not None:
+                if isinstance(elsewhere[1], ast.FunctionDef):
+                    found = self._returned(elsewhere[0], elsewhere[1])
+            case ast.Attribute(value=owner, attr=field):
+                for reader, value in self._all(owner, depth + 1):
+                    if (part := reader._field(value, field)) is not None:
+                        found.append((reader, part))
+        return found or [(self, node)]
 
+    def _returned(self, tree: ast.Module, function: ast.FunctionDef) -> list[tuple[Reader, ast.expr]]:
+        reader = Reader(tree, function)
+        return [
+            (reader, inner.value)
+            for inner in ast.walk(function)
+            if isinstance(inner, ast.Return) and inner.value is not None
+        ]
 
-def _choices(value: ast.expr) -> list[ast.expr]:
-    """A value, or those of a table that is asked at once, or both of a condition."""
-    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Dict):
-        return list(value.value.values)
-    if isinstance(value, ast.IfExp):
-        return [*_choices(value.body), *_choices(value.orelse)]
-    return [value]
+    def _asked(self, node: ast.expr) -> list[tuple[str, ast.expr]]:
+        """The rows of a table of the module, each with its number, where a name is ``TABLE.get(number, other)``."""
+        for _, value in self._choices(node):
+            match value:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[_, other]) if (
+                    isinstance(table := _top(self._tree, name), ast.Dict)
+                ):
+                    rows = zip(table.keys, table.values, strict=True)
+                    told = [(str(key.value), row) for key, row in rows if isinstance(key, ast.Constant)]
+                    by = _top(self._tree, other.id) if isinstance(other, ast.Name) else other
+                    if all(key.isdigit() for key, _ in told) and by is not None:
+                        return [*told, ("any other", by)]
+        return []
+
+    def _all(self, node: ast.expr, depth: int) -> list[tuple[Reader, ast.expr]]:
+        """Like ``_choices``, until nothing is left to follow."""
+        found: list[tuple[Reader, ast.expr]] = []
+        for reader, choice in self._choices(node, depth):
+            if choice is node or depth > DEEP:
+                found.append((reader, choice))
+            else:
+                found += reader._all(choice, depth + 1)
+        return found
+
+    def _field(self, value: ast.expr, field: str) -> ast.expr | None:
+        """The argument for a field, where a value is the call of a class of ours with annotated fields."""
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+            return None
+        for word in value.keywords:
+            if word.arg == field:
+                return word.value
+        elsewhere = _imported(self._tree, value.func.id)
+        for one in (*self._tree.body, *(elsewhere[1:] if elsewhere is not None else ())):
+            if not isinstance(one, ast.ClassDef) or value.func.id not in (one.name, "cls"):
+                continue
+            names = [
+                part.target.id
+                for part in one.body
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+            ]
+            given = dict(zip(names, value.args, strict=False))
+            if field in given:
+                return given[field]
+        return None
+
+    def _function(self, func: ast.expr) -> ast.FunctionDef | None:
+        """The function of this module that is called by its name, by a variable, or as a method of a class."""
+        match func:
+            case ast.Name(id=name):
+                if isinstance(other := self._bound.get(name), ast.Name):
+                    name = other.id
+                found = [
+                    one for one in self._tree.body if isinstance(one, ast.FunctionDef) and one.name == name
+                ]
+            case ast.Attribute(value=ast.Name(id=owner), attr=name):
+                found = [
+                    method
+                    for one in self._tree.body
+                    if isinstance(one, ast.ClassDef) and one.name == owner
+                    for method in one.body
+                    if isinstance(method, ast.FunctionDef) and method.name == name
+                ]
+            case _:
+                found = []
+        return next(iter(found), None)

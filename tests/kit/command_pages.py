@@ -27,8 +27,8 @@ HEAD = """# Commands
 
 This page is made from the program; `liverl-tui COMMAND --help` and `man liverl-tui-COMMAND` say the same.
 `liverl-tui` without a command shows the live run, or starts one, and has the options of `up`. An option in front of a
-command is one of that command. [Files, JSON](scripts.md) describes outputs, and the [README](../README.md#exit-codes)
-the exit codes.
+command is one of that command. [Files, JSON](scripts.md) describes outputs, and [Exit codes](reference/exit-codes.md)
+what they end with.
 
 """
 

@@ -13,10 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import inspect as types
+
 from kit import alert_texts, event_kinds
 from kit.alert_texts import UNKNOWN, Texts
 from kit.command_pages import ROOT, cell, plain
 from kit.key_kinds import KINDS, used_in
+from kit.key_texts import meaning
 from liverl.config import load_config
 from liverl.config.changes import on_change
 from liverl.config.coerce import expected, plain_type
@@ -31,6 +34,12 @@ from liverl.schemas.config_file import comments
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "This page is made from the code"
+LOGGED = (
+    "- What to do: what the catalogue of [causes](../diagnosis.md) says of this line, which the alert repeats; "
+    "`liverl-tui rules explain ID` shows it, with the ID between the colons of the alert's id"
+)
+MANY = 10  # unknown parts: a text with so many is put together from pieces, and says nothing here
+FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
 
 def generated() -> dict[Path, str]:
@@ -99,18 +108,32 @@ def configuration() -> str:
             section = key.partition(".")[0]
             parts.append(f"\n## {section}\n")
             if above := meanings.get((section,)):
-                parts.append(plain(above) + "\n")
+                parts.append(meaning(above) + "\n")
         path = tuple(key.split("."))
-        meaning = meanings.get(path, "") or _of_section(meanings, path)
+        names = variables.get(key, [])
+        comment = meanings.get(path, "") or _of_section(meanings, path)
+        said = meaning(comment, names, choices(kind))
         facts = [f"- Default: {_value(value_of(defaults, key))}, {_kind(kind)}."]
         facts.append(f"- Used in: {used_in(key)}.")
         facts.append(f"- A change: {on_change(key).words}.")
-        if key in variables:
-            facts.append(f"- Also set by: {', '.join(f'`{name}`' for name in variables[key])}.")
-        parts.append(
-            "\n".join([f"\n### {key}\n", *([plain(meaning) + "\n"] if meaning else []), *facts]) + "\n"
+        if names:
+            facts.append(f"- Also set by: {', '.join(f'`{name}`' for name in names)}.")
+        # Two lists below each other would be one: a line between them says where the facts begin.
+        between = (
+            ["<!-- facts -->\n"] if said.splitlines()[-1:] and said.splitlines()[-1].startswith("- ") else []
         )
+        parts.append("\n".join([f"\n### {key}\n", *([said + "\n"] if said else []), *between, *facts]) + "\n")
     return _joined(parts)
+
+
+def choices(kind: Any) -> list[str]:
+    """The words that a key can have, or that its list can hold; empty where there is no such list of them."""
+    kind = plain_type(kind)
+    if isinstance(kind, types.UnionType):
+        return [word for member in kind.types for word in choices(member)]
+    if isinstance(kind, types.VarTupleType):
+        return choices(kind.item_type)
+    return [str(value) for value in kind.values] if isinstance(kind, types.LiteralType) else []
 
 
 def _of_section(meanings: dict[tuple[str, ...], str], path: tuple[str, ...]) -> str:
@@ -141,11 +164,10 @@ def _texts() -> tuple[Texts, ...]:
 def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
-        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...` stands for "
-        "what only a run knows: names, numbers, a step. `!` in the interface and `liverl-tui status` show the "
-        "alerts of a "
-        "run with their evidence, `liverl-tui fix` what would correct one, and "
-        "[`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
+        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...`, NAME "
+        "and PID stand for what only a run knows: numbers, a step, a service or replica. `!` in the interface and "
+        "`liverl-tui status` show the alerts of a run with their evidence, `liverl-tui fix` what would correct one, "
+        "and [`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
         "how](../diagnosis.md) has the limits with their reasons.\n"
     ]
     heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
@@ -203,14 +225,30 @@ def _told(kind: str, found: list[Texts], said: str) -> str:
         lines.append("- Title: " + "; or: ".join(dict.fromkeys(map(_shortened, list(titles)[:2]))))
     if levels:
         lines.append(f"- Severity: {' or '.join(levels)}")
-    fixes = dict.fromkeys(
-        fix for one in found for fix in one.fix if len(fix.replace(UNKNOWN, "").strip(". ")) > 8
-    )
-    if fixes:
-        lines.append("- What to do: " + "; or: ".join(dict.fromkeys(map(_shortened, list(fixes)[:3]))))
-    else:
-        lines.append("- What to do: it depends on what was found, and the alert says it")
+    lines += [LOGGED] if kind == "log" else fixes([fix for one in found for fix in one.fix])
     return "\n".join(lines) + "\n"
+
+
+def fixes(texts: list[str]) -> list[str]:
+    """What to do: one line, or a list of what a rule chooses between. A text whose beginning only a run knows is left
+    out where the rule has others.
+
+    Raises:
+        ValueError: no text says anything without the run.
+    """
+    told = list(dict.fromkeys(_shortened(text) for text in texts if sayings(text)))
+    whole = [text for text in told if not text.startswith(UNKNOWN)]
+    shown = whole or [text.lstrip(" .;,:") for text in told]
+    if not shown:
+        raise ValueError("an alert says nothing of what to do")
+    if len(shown) == 1:
+        return [f"- What to do: {shown[0]}"]
+    return ["- What to do, as the case may be:", *(f"    - {text}" for text in shown[:FIXES])]
+
+
+def sayings(fix: str) -> int:
+    """How many words a fix has beside what only a run knows."""
+    return len(re.findall(r"[A-Za-z_][\w.]{2,}", fix.replace(UNKNOWN, " ")))
 
 
 def _doc(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> str:
@@ -241,16 +279,21 @@ def events() -> str:
     ]
     return (
         f"# Events\n\n{MADE}. `liverl-tui events` prints them, and `events.jsonl` of a run has one JSON object per "
-        "line with the fields of [events](json.md#events). `...` stands for what only a run knows. Kinds may be "
-        "added; treat "
-        "one that you do not know as information. [Notifications](../notifications.md) are made from them.\n\n"
+        "line with the fields of [events](json.md#events). `...`, NAME and PID stand for what only a run knows. "
+        "Kinds may be "
+        "added; treat one that you do not know as information. [Notifications](../notifications.md) are made "
+        "from them.\n\n"
         "| `kind` | text |\n|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 
 def _shown(texts: list[str]) -> list[str]:
     """Up to three texts that say something, the longest words first."""
-    said = [text for text in texts if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3]
+    said = [
+        text
+        for text in texts
+        if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3 and text.count(UNKNOWN) < MANY
+    ]
     return said[:3] or ["as the run tells it"]
 
 
@@ -262,7 +305,15 @@ def exit_codes() -> str:
         + "\n".join(lines)
         + "\n\n`up --no-ui` in a batch job: give the same command again after 5; do not after 0, 2 and 3. "
         "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its "
-        "own.\n"
+        "own.\n\n## What to do\n\n"
+        "- 1: `liverl-tui doctor PATH` says why, from the logs of the run "
+        "([It failed: what now](../guides/it-failed.md)).\n"
+        "- 2: the message names the option, or the file and the line, and what is allowed there.\n"
+        "- 3: `liverl-tui check --config FILE` shows the checks again, each with its fix; nothing was left behind.\n"
+        "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory.\n"
+        "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
+        "- 75: the message names the processes that are left; end them before the next attempt.\n"
+        "- 124: the run goes on; ask again, or wait longer.\n"
     )
 
 

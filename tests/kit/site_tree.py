@@ -22,7 +22,20 @@ LEFT_OUT = ("news/", "skills/")  # of the papers; these are no user's
 COMMANDS = "docs/commands.md"
 # How much a page counts in the search, by the beginning of its place (1 is usual): who asks comes for a guide, and
 # 1,500 causes hold every word.
-BOOST = {"guides/": 4.0, "concepts/": 2.0, "start": 2.0, "reference/causes/": 0.3, "project/changelog": 0.1}
+BOOST = {
+    "guides/": 6.0,
+    "concepts/": 4.0,
+    "start": 6.0,
+    "install": 8.0,
+    "interface": 2.0,
+    "reference/exit-codes": 6.0,
+    "reference/alerts": 3.0,
+    "reference/commands/": 2.0,
+    "reference/configuration": 2.0,
+    "reference/causes/": 0.02,
+    "project/": 0.2,
+    "tests/": 0.02,
+}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.M | re.S)
 _CODE = re.compile(r"`[^`]+`")

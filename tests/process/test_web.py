@@ -101,6 +101,7 @@ async def test_nothing_is_answered_without_the_token(tmp_path: Path) -> None:
             "/wrong/",
             "/wrong/ws",
             "/wrong/textual.js",
+            "/wrong/focus.js",
             f"/{TOKEN}x/",
             f"/wrong/{TOKEN}/",
         ):
@@ -111,6 +112,7 @@ async def test_nothing_is_answered_without_the_token(tmp_path: Path) -> None:
         for path, headers, status in (
             (f"/{TOKEN}/", {}, 200),
             (f"/{TOKEN}/textual.js", {}, 200),
+            (f"/{TOKEN}/focus.js", {}, 200),
             (f"/{TOKEN}/../{TOKEN}/other.js", {}, 404),
             (f"/{TOKEN}/..%2f..%2fetc%2fpasswd", {}, 404),
             ("/any/", {"Authorization": f"Bearer {TOKEN}"}, 200),
@@ -135,6 +137,8 @@ async def test_the_page_loads_nothing_from_another_host(tmp_path: Path) -> None:
     static = page.static_folder()
     assert static is not None
     assert all((static / name).is_file() for name, _ in page.FILES.values())
+    loaded = re.findall(r"(?:src|href|url)=?[\"'(]+([\w.]+)[\"')]", text)
+    assert set(loaded) >= {*page.FILES, page.FOCUS} - {"italic.ttf"}, "what it loads is served"
 
 
 async def test_it_listens_on_the_loopback_address_only(tmp_path: Path) -> None:

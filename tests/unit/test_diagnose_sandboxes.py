@@ -184,7 +184,7 @@ def test_pods_that_start_slowly_and_a_kubeconfig_that_others_read() -> None:
         status = SandboxesStatus("kubernetes", rows=pods, start_s=start, readable="/k", kubectl="kubectl")
         window = Window(snapshot(sandboxes=status), snapshot(), RunContext())
         alerts = {s.id: s for rule in RULES for s in rule.look(window) if isinstance(s, Symptom)}
-        assert alerts["kubeconfig_readable"].fix == "chmod 600 /k"
+        assert alerts["kubeconfig_readable"].fix == "let nobody else read it: chmod 600 /k"
         assert ("pods_slow_start" in alerts) == bool(names)
 
 

@@ -1,4 +1,4 @@
-"""The table of exit codes: what --help and README say, and that nobody writes a code as a bare number."""
+"""The table of exit codes: what --help says, and that nobody writes a code as a bare number."""
 
 from __future__ import annotations
 
@@ -33,14 +33,6 @@ def test_help_prints_the_table(capsys):
     shown = re.findall(r"^ +([0-9]+(?:\+n)?)  +(.+)$", capsys.readouterr().out, re.MULTILINE)
     assert shown == exit_codes.rows()
     assert {code for code, _ in shown} == {"128+n", *(str(int(c)) for c in ExitCode if not c.internal)}
-
-
-def test_the_table_of_readme_equals_it():
-    lines = (ROOT / "README.md").read_text().splitlines()
-    start = lines.index("| code | meaning |") + 2
-    expected = [f"| {code} | {meaning} |" for code, meaning in exit_codes.rows()]
-    assert lines[start : start + len(expected)] == expected
-    assert not lines[start + len(expected)].startswith("|")
 
 
 def bare_codes(source: str) -> list[int]:

@@ -100,12 +100,14 @@ def test_wrong_command_lines_are_refused() -> None:
         # a preflight message
         (HOST, "set ray.address to use that", "use it with ray.adress", "ray.adress"),
         ("backend/liverl/preflight/gpus.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
-        # README.md
-        ("README.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),
+        # the README
+        ("README.md", "liverl-tui doctor PATH", "liverl-tui doktor PATH", "liverl-tui doktor"),
+        # pages
+        ("docs/guides/daily.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),
         ("docs/interface.md", "LIVERL_UI__THEME", "LIVERL_UI__COLOUR", "ui.colour"),
-        ("README.md", "| `?` |", "| `%` |", "%"),
-        ("README.md", "liverl-tui scale +1", "liverl-tui grow +1", "liverl-tui grow"),
-        ("README.md", "liverl-tui up --no-ui ", "liverl-tui up --quiet ", "up --quiet"),
+        ("docs/interface.md", "| `?` |", "| `%` |", "%"),
+        ("docs/guides/daily.md", "liverl-tui scale +1", "liverl-tui grow +1", "liverl-tui grow"),
+        ("docs/guides/daily.md", "liverl-tui up --no-ui ", "liverl-tui up --quiet ", "up --quiet"),
         ("docs/scripts.md", "`status --json`", "`status --grep`", "--grep"),  # an option, but of `logs`
         # the other papers
         ("docs/running-verl.md", "verl.address_deadline", "verl.adress_deadline", "verl.adress_deadline"),

@@ -13,7 +13,7 @@ from kit import alert_texts, cause_pages, event_kinds, site_tree
 from kit.alert_texts import UNKNOWN
 from kit.command_pages import ROOT, commands
 from kit.key_kinds import KINDS, used_in
-from kit.reference import FOLDER, generated
+from kit.reference import FOLDER, fixes, generated, sayings
 
 from liverl.causes.catalogue import rows
 from liverl.config.schema import leaves
@@ -88,12 +88,68 @@ def test_what_is_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unnamed() == ["alert reward_flat", "command rules test", "cause actor-died"]
 
 
+def test_every_key_says_what_it_means_in_sentences() -> None:
+    sections = re.split(r"^### (.+)$", site()["reference/configuration.md"], flags=re.MULTILINE)
+    told = {
+        key: re.split(r"^(?:<!-- facts -->|- Default: )", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
+        for key, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    assert set(told) >= leaves().keys()
+    assert [key for key in leaves() if len(told[key].split()) < 2] == []
+    assert [key for key, text in told.items() if text.startswith("... ") or text.endswith(" ...")] == []
+    assert "\n- `in_process`: as verl" in told["run.topology"], "a list stays a list"
+
+
+def without_a_fix(page: str) -> list[str]:
+    """The alerts of a page that do not say, in three words of their own at least, what to do."""
+    parts = re.split(r"^### (.+)$", page, flags=re.MULTILINE)
+    return [
+        kind
+        for kind, text in zip(parts[1::2], parts[2::2], strict=True)
+        if sayings(text.partition("\n- What to do")[2].partition("\n\n")[0]) < 3 or "it depends" in text
+    ]
+
+
+def test_every_alert_says_what_to_do() -> None:
+    page = site()["reference/alerts.md"]
+    assert without_a_fix(page) == []
+    assert page.count("\n### ") > 100
+    for line in ("    - 503: check that its replicas run", "- What to do: check the image's name and tag"):
+        assert line in page, "the texts of tables are read"
+
+
+def test_an_alert_without_a_fix_is_found() -> None:
+    page = (
+        "### a\n\n- What to do: restart ...\n\n### b\n\n- Severity: info\n\n"
+        "### c\n\n- What to do: read the log of ...\n"
+    )
+    assert without_a_fix(page) == ["a", "b"]
+    for texts in (["..."], [], ["...; ..."]):
+        with pytest.raises(ValueError, match="nothing of what to do"):
+            fixes(texts)
+
+
+def test_what_a_rule_chooses_between_is_a_list_without_what_only_a_run_knows() -> None:
+    assert fixes(["...; then restart NAME", "read the log of ...", "read the log of ..."]) == [
+        "- What to do: read the log of ..."
+    ]
+    assert fixes(["...; then restart NAME"]) == ["- What to do: then restart NAME"]
+    assert fixes(["read it", "write it"]) == [
+        "- What to do, as the case may be:",
+        "    - read it",
+        "    - write it",
+    ]
+
+
 def test_alerts_are_read_from_the_rules() -> None:
     found = {one.kind: one for one in alert_texts.found()}
     assert found["trials_do_not_begin"].title == ("no trial starts",)
     assert found["rollout_mismatch"].severity == ("critical", "warning")
     told = [one for one in found.values() if any(fix.replace(UNKNOWN, "").strip(". ") for fix in one.fix)]
-    assert len(told) > 75, "the texts of most rules can be read"
+    assert len(told) == len(found), "the texts of all rules can be read"
+    assert found["pods_evicted"].title == ("... of trials evicted",), (
+        "each row of a table is an alert of its own"
+    )
 
 
 @pytest.mark.parametrize(

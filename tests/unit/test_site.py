@@ -57,6 +57,19 @@ def test_every_picture_of_a_page_is_made_by_the_studio() -> None:
     assert [(page, name) for page, name in shown if name not in made] == []
 
 
+def test_every_weight_of_the_search_is_of_some_page() -> None:
+    pages = [name for name, text in site_tree.tree().items() if isinstance(text, str)]
+    assert [start for start in site_tree.BOOST if not any(name.startswith(start) for name in pages)] == []
+    for guide, other in (
+        ("guides/watch.md", "reference/causes/ray.md"),
+        ("install.md", "project/changelog.md"),
+    ):
+        weights = [
+            float(str(site_tree.boosted(name, "x")).split("boost: ")[1].split()[0]) for name in (guide, other)
+        ]
+        assert weights[0] > 10 * weights[1], "a guide comes before pages that hold every word"
+
+
 def test_wrong_links_of_a_built_site_are_found(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "index.html").write_text('<h1 id="top"></h1>')

@@ -53,7 +53,8 @@ def config_file() -> dict[str, Any]:
 
 
 def comments(text: str) -> dict[Path, str]:
-    """What the comments of ``default.yaml`` say of each key: those above it, behind it, and their further lines."""
+    """What the comments of ``default.yaml`` say of each key: those above it, behind it, and their further lines. A line
+    keeps the spaces before its text, since entries of lists go on in indented lines."""
     said: dict[Path, list[str]] = {}
     stack: list[tuple[int, str]] = []
     above: list[str] = []
@@ -62,9 +63,9 @@ def comments(text: str) -> dict[Path, str]:
     for line in text.splitlines():
         if comment := _COMMENT.fullmatch(line):
             if last is not None and len(comment[1]) == last[1]:
-                said[last[0]].append(comment[2].strip())
+                said[last[0]].append(comment[2].rstrip())
             elif not _RULER.fullmatch(comment[2]):
-                above.append(comment[2].strip())
+                above.append(comment[2].rstrip())
                 last = None
             continue
         key = _KEY.match(line)

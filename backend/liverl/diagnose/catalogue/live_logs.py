@@ -217,20 +217,21 @@ _ADVICE = {
     ),
     413: _Advice("their bodies are too large", "shorten what the agents send, or raise proxy.max_body_bytes"),
     422: _Advice(
-        "their bodies do not have the form that the server expects", "compare them with the server's API"
+        "their bodies do not have the form that the server expects",
+        "read the message, which names the field, and correct it in the agent: GET /openapi.json lists the fields",
     ),
     429: _Advice(
         "the server refuses more requests than it can take",
         "start fewer trials at once, or add replicas; LiteLLM also answers 429 while all replicas of a model are in "
         "cooldown: then the error before it says why they failed",
     ),
-    500: _Advice("the server fails at them", "the error before them in its log says why"),
+    500: _Advice("the server fails at them", "read the error before them in its log: it says why"),
     502: _Advice("what is behind the server does not answer", "check that the replicas behind it run"),
     503: _Advice("the server has nobody who could answer them", "check that its replicas run and are listed"),
     504: _Advice("what is behind the server answers too late", "add replicas, or start fewer trials at once"),
 }
 _SAID = 160  # characters of a message in a title
-_OTHER = _Advice("the server refuses them", "the message says why")
+_OTHER = _Advice("the server refuses them", "read the message, and the server's log around it: they say why")
 
 
 class _Failing(NamedTuple):

@@ -19,7 +19,7 @@ def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:
             severity="warning",
             title=f"notifications do not reach target {target.number}",
             cause=f"{target.words}: {target.why}; {waiting} will be sent again",
-            fix=f"correct this, then test it: liverl-tui notify --test --run {window.now.run}",
+            fix=f"correct what the cause says, then test it: liverl-tui notify --test --run {window.now.run}",
             evidence=(Evidence(f"notify.targets[{target.number - 1}]: {target.words}"),),
             since=target.since,
         )

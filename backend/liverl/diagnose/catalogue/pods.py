@@ -17,7 +17,8 @@ _TROUBLES = {  # kind -> what the pods are, why, and what to do; the API's own w
     "unschedulable": ("fit on no node", "no node has what these pods ask for",
                       "lower harbor_agent.environment_override_cpus and environment_override_memory_mb, or "
                       "harbor_runtime.num_workers, or add nodes"),
-    "crash": ("crash again and again", "a container of these pods ends as soon as it begins", "read its log"),
+    "crash": ("crash again and again", "a container of these pods ends as soon as it begins",
+              "read why it ended (kubectl logs POD --previous), and correct the image or its command"),
     "deadline": ("ended by their deadline", "they lived longer than activeDeadlineSeconds, and were killed",
                  "raise k8s.pod_active_deadline_seconds above the time of the longest trial"),
     "evicted": ("evicted", "their node was short of memory or disk, or a pod of higher priority took their place",
@@ -123,6 +124,6 @@ def kubeconfig_readable(window: Window) -> Iterator[Symptom | Resolved]:
         severity="warning",
         title="other users can read the kubeconfig and its key",
         cause=f"the mode of {seen.readable} lets them, and it holds a token, password or key of the cluster",
-        fix=f"chmod 600 {seen.readable}",
+        fix=f"let nobody else read it: chmod 600 {seen.readable}",
         evidence=(Evidence(seen.readable),),
     )
