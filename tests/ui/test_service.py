@@ -422,13 +422,13 @@ def test_the_page_of_a_replica_names_no_list_where_there_is_none() -> None:
     ended = through_sessions(sessions=none, state="done")
     assert "every request waits" not in rows(About("sessions", NOW, ended, service))
     routes = (
-        TokenRoute("a", "sessions", prompts=1200, compared=20),
+        TokenRoute("a", "sessions", prompts=12, compared=3),
         TokenRoute("b", "replicas", "/m has no tokenizer.json"),
         TokenRoute("c", "replicas", "x", "token 7 is 3"),
         TokenRoute("d"),
     )
     told = rows(About("sessions", NOW, through_sessions(sessions=SessionsStatus(tokenizers=routes)), service))
-    assert "of a: made here for 1.2k prompts, compared for 20" in told
+    assert "of a: made here for 12 prompts, compared for 3" in told
     assert "of b: the replicas make them: /m has no tokenizer.json" in told
     assert "of c: the replicas make them: token 7 is 3" in told and "being compared" in told
     page = rows(About("sessions", NOW, through_sessions(), through_sessions().service("sessions")))

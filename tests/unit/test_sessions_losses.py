@@ -18,7 +18,7 @@ from kit.waiting import until
 
 from liverl.sessions.canonical import heads
 from liverl.sessions.drafting import Drafter
-from liverl.sessions.engine import EngineLost
+from liverl.sessions.engine import EngineLost, Tail
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.sampling import Limits
@@ -253,8 +253,8 @@ class Mortal:
     async def context(self) -> int:
         return 1000
 
-    async def render(self, _chat: Chat, *, reply: bool = True) -> list[int]:
-        return [1, 2, 3]
+    async def first(self, _chat: Chat) -> Tail:
+        return Tail([1, 2, 3], healed=False)
 
     async def sample(self, _prompt: Any, _parameters: Any) -> Any:
         self.asked += 1
