@@ -9,7 +9,8 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 
 from liverl_tui.data.host import Host, host_of
-from liverl_tui.keys.bindings import Key, Scope
+from liverl_tui.keys.bindings import Key, Scope, keys_of
+from liverl_tui.keys.idle import is_idle
 from liverl_tui.term.cell_diff import ExactCompositor
 from liverl_tui.term.private import HookedScreen
 from liverl_tui.widgets.base.cells import CellPanel
@@ -52,6 +53,7 @@ class RunScreen(HookedScreen):
         with self.app.batch_update():
             for panel in self.query(CellPanel):
                 panel.show(view)
+            self.refresh_keys()
 
     _composed = False  # every widget is mounted, and views are shown
 
@@ -126,8 +128,16 @@ class RunScreen(HookedScreen):
 
     def refresh_keys(self) -> None:
         """Update the key bar to the scopes that work now; call it when ``scoped_nodes`` has changed."""
+        scoped = self.scoped_nodes() if self._composed else []
+        nodes = dict(reversed(scoped))  # of two with one scope the nearer one
         for bar in self.query(KeyBar):
-            bar.set_scopes(tuple(s for s, _ in self.scoped_nodes()), self.liverl.readonly)
+            bar.set_scopes(
+                tuple(scope for scope, _ in scoped or self.scoped_nodes()),
+                self.liverl.readonly,
+                frozenset(
+                    key.id for scope, node in nodes.items() for key in keys_of(scope) if is_idle(node, key)
+                ),
+            )
 
     def is_painted(self) -> bool:
         """Whether this screen paints its own changes: it is on top, and the app has begun to paint."""

@@ -145,8 +145,8 @@ class TrialScanner:
     def scan(self, budget: float = 2.0, now: float | None = None, *, last: bool = False) -> TrialsStatus:
         """Read what is new, for about ``budget`` seconds; the rest comes first in the next scan.
 
-        ``now`` is Unix time; ``last``: also of trials whose next check is not due yet, since no scan follows. Returns the same object while nothing changes. Removed files are no error;
-        storage errors are counted and retried.
+        ``now`` is Unix time; ``last``: also of trials whose next check is not due yet, since no scan follows. Returns
+        the same object while nothing changes. Removed files are no error; storage errors are counted and retried.
         """
         now = time.time() if now is None else now
         until = time.monotonic() + budget
