@@ -43,9 +43,7 @@ def test_a_log_has_its_own_error_beside_the_cause(
 ) -> None:
     found = errors_of(tmp_path, trainer=trainer, replica=replica)
     assert set(found) == ({"replica"} if named else set())
-    assert not named or found["replica"].endswith(
-        "the first error was: EngineCore encountered a fatal error."
-    )
+    assert not named or found["replica"].endswith("the first error was: EngineCore encountered a fatal error")
 
 
 def test_the_row_of_the_service_says_it(tmp_path: Path) -> None:

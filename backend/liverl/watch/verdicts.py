@@ -228,7 +228,7 @@ def judgement(
     )
     for one in (*early, *ended.symptoms, *going_on):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
-    return Judgement(tuple(found.values()), failed, (*failed, *explained), text)
+    return Judgement(tuple(found.values()), failed, (*failed, *explained), cause=text)
 
 
 def _services_of(cause: Explanation, services: Mapping[str, str]) -> tuple[str, ...]:
