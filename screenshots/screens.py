@@ -29,7 +29,7 @@ LEARNS, FAILS, RUNS, EIGHT = "demo learns", "demo", "runs", "eight-gpus"
 SIMULATED = """
 from kit.screens import FakeSource, gpu, view
 from liverl_tui.app.app import LiverlApp
-busy = tuple(gpu(n, util=(97, 96, 12, 98, 99, 95, 97, 0)[n]) for n in range(8))
+busy = tuple(gpu(n, utilization=(0.97, 0.96, 0.12, 0.98, 0.99, 0.95, 0.97, 0.0)[n]) for n in range(8))
 LiverlApp(FakeSource(view=view(run="simulated/eight-gpus", gpus=busy))).run()
 """
 
@@ -62,8 +62,8 @@ SCREENS: dict[str, Shown] = {
     "fails-pair": Shown(FAILS, ("4", "d"), "Two trials"),
     "fails-disk": Shown(FAILS, ("K",), "Disk"),
     "runs": Shown(RUNS, (), "Runs"),
-    "compare": Shown(RUNS, ("*", "c"), "side by side"),
-    "compare-differences": Shown(RUNS, ("*", "c", "tab"), "side by side"),
+    "compare": Shown(RUNS, ("*", "c"), "first"),
+    "compare-differences": Shown(RUNS, ("*", "c", "tab"), "first"),
     "eight-gpus": Shown(EIGHT, (), "simulated"),
 }
 
@@ -96,7 +96,7 @@ def pictures(folder: Path, of: str, names: list[str], runs: Path | None) -> None
         if of in (LEARNS, FAILS):
             terminal.wait_for("demo has ended", PLAYED_S)
         else:
-            terminal.wait_for(SCREENS[names[0]].wanted)
+            terminal.wait_for("Runs" if of == RUNS else SCREENS[names[0]].wanted)
         terminal.press("escape")  # ends the hints of a first start
         for name in names:
             shown = SCREENS[name]
