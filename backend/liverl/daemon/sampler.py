@@ -344,8 +344,8 @@ class Sampler:
             for metrics in news.steps:
                 self._report_step(metrics, news.written.get(metrics.step))
         if news.last_reported is not None:
-            last = news.last_reported
-            self._report_missed([metrics.step for metrics in news.steps if metrics.step > last])
+            told = news.last_reported
+            self._report_missed([metrics.step for metrics in news.steps if metrics.step > told])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
 
