@@ -28,7 +28,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "timeline of all steps": ("I", "c"),
     "trial's page": TRIAL,
     "tokens": (*TRIAL, "t"),
-    "two trials": ("4", "d"),
+    "two trials": ("4", "c", "j", "enter", "d"),
     "all trials, filtered": ("4", "z", "/", *"reward<1", "enter"),
     "histogram": ("4", "b"),
     "disk": ("K",),
