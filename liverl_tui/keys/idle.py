@@ -8,6 +8,7 @@ key that comes and goes while one walks along a list would move all others.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from textual.actions import parse
@@ -30,5 +31,11 @@ def why_idle(node: object, action: str, parameters: tuple[object, ...]) -> str:
 
 def is_idle(node: object, key: Key) -> bool:
     """Whether a key whose action ``node`` has does nothing now."""
-    _, action, parameters = parse(key.action)
-    return bool(why_idle(node, action, parameters))
+    return bool(why_idle(node, *_parsed(key.action)))
+
+
+@lru_cache(maxsize=256)
+def _parsed(action: str) -> tuple[str, tuple[object, ...]]:
+    """Name and parameters of an action of the table."""
+    _, name, parameters = parse(action)
+    return name, parameters

@@ -53,9 +53,9 @@ class RunScreen(HookedScreen):
         with self.app.batch_update():
             for panel in self.query(CellPanel):
                 panel.show(view)
-            self.refresh_keys()
 
     _composed = False  # every widget is mounted, and views are shown
+    _keys_due = False  # the key bar is to be updated soon
 
     def on_mount(self) -> None:
         """Begin to show views as soon as every widget is mounted."""
@@ -125,6 +125,17 @@ class RunScreen(HookedScreen):
         if moves and self.focused is not None:
             moving.append(("moving", self.focused))
         return [*moving, (self.scope, self), ("app", self.app)]
+
+    def has_drawn(self, panel: CellPanel) -> None:
+        """Called for each panel that draws: what it shows now may give keys something to do, or take it away."""
+        if self._composed and not self._keys_due and not isinstance(panel, KeyBar):
+            self._keys_due = True
+            self.call_later(self._keys_are_due)
+
+    def _keys_are_due(self) -> None:
+        self._keys_due = False
+        if self._composed:
+            self.refresh_keys()
 
     def refresh_keys(self) -> None:
         """Update the key bar to the scopes that work now; call it when ``scoped_nodes`` has changed."""

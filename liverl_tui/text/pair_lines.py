@@ -110,7 +110,7 @@ def _only(turns: TurnPair) -> str:
 
 def _ending(ended_by: str | None) -> str:
     """How a trial ended, in the words of lists."""
-    return (ENDING_WORDS.get(ended_by) or one_line(ended_by)) if ended_by else "done"
+    return (ENDING_WORDS.get(ended_by) or f"ended by {one_line(ended_by)}") if ended_by else "done"
 
 
 def _head_lines(side: str, trial: Trajectory, width: int) -> list[Spans]:

@@ -99,7 +99,13 @@ async def test_what_has_nothing_to_do_is_left_out_and_says_why(tmp_path: Path) -
     app = LiverlApp(FakeSource(run, view=view()))
     async with app.run_test(size=(200, 50)) as pilot:
         await settle(pilot)
-        await press(pilot, "I")
+        await press(pilot, "M")
+        charts = app.screen.query_one(KeyBar)
+        await until(
+            pilot, lambda: "Enter one chart" in charts.text, lambda: charts.text
+        )  # once they are read
+        assert "all steps" not in charts.text
+        await press(pilot, "plus", "escape", "I")
         bar = app.screen.query_one(KeyBar)
         await until(pilot, lambda: "all steps" in bar.text, lambda: bar.text)
         assert "Enter open" not in bar.text
