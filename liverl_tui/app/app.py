@@ -28,6 +28,7 @@ from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import Link, View
 from liverl_tui.keys.bindings import bindings, elsewhere, keys_of
+from liverl_tui.keys.idle import why_idle
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.term.ordered_keys import KeysInOrder
@@ -271,6 +272,18 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     def action_target(self, name: str) -> object:
         """Return the part that handles action ``name``; the application itself for all others."""
         return self._part_of.get(name, self)
+
+    def refuses(self, target: object, action: str, parameters: tuple[object, ...]) -> bool:
+        """Say why a key does nothing now, if so."""
+        why = why_idle(target, action, parameters)
+        if why:
+            self.notifications.toast(why, "warning")
+        return bool(why)
+
+    def has_acted(self) -> None:
+        """An action may have made other keys useful, or useless."""
+        if isinstance(self.screen, RunScreen):
+            self.screen.refresh_keys()
 
     # -- crashes of the interface: one line instead of Textual's traceback of many screens
 

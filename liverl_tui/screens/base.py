@@ -9,7 +9,8 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 
 from liverl_tui.data.host import Host, host_of
-from liverl_tui.keys.bindings import Key, Scope
+from liverl_tui.keys.bindings import Key, Scope, keys_of
+from liverl_tui.keys.idle import is_idle
 from liverl_tui.term.cell_diff import ExactCompositor
 from liverl_tui.term.private import HookedScreen
 from liverl_tui.widgets.base.cells import CellPanel
@@ -54,6 +55,7 @@ class RunScreen(HookedScreen):
                 panel.show(view)
 
     _composed = False  # every widget is mounted, and views are shown
+    _keys_due = False  # the key bar is to be updated soon
 
     def on_mount(self) -> None:
         """Begin to show views as soon as every widget is mounted."""
@@ -124,10 +126,29 @@ class RunScreen(HookedScreen):
             moving.append(("moving", self.focused))
         return [*moving, (self.scope, self), ("app", self.app)]
 
+    def has_drawn(self, panel: CellPanel) -> None:
+        """Called for each panel that draws: what it shows now may give keys something to do, or take it away."""
+        if self._composed and not self._keys_due and not isinstance(panel, KeyBar):
+            self._keys_due = True
+            self.call_later(self._keys_are_due)
+
+    def _keys_are_due(self) -> None:
+        self._keys_due = False
+        if self._composed:
+            self.refresh_keys()
+
     def refresh_keys(self) -> None:
         """Update the key bar to the scopes that work now; call it when ``scoped_nodes`` has changed."""
+        scoped = self.scoped_nodes() if self._composed else []
+        nodes = dict(reversed(scoped))  # of two with one scope the nearer one
         for bar in self.query(KeyBar):
-            bar.set_scopes(tuple(s for s, _ in self.scoped_nodes()), self.liverl.readonly)
+            bar.set_scopes(
+                tuple(scope for scope, _ in scoped or self.scoped_nodes()),
+                self.liverl.readonly,
+                frozenset(
+                    key.id for scope, node in nodes.items() for key in keys_of(scope) if is_idle(node, key)
+                ),
+            )
 
     def is_painted(self) -> bool:
         """Whether this screen paints its own changes: it is on top, and the app has begun to paint."""

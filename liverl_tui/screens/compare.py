@@ -98,11 +98,17 @@ class CompareScreen(RunScreen):
 
     # -- keys
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: the runs have metrics to draw."""
+        if action not in ("select", "alone", "axis", "log_scale", "next_pane"):
+            return ""
+        if self._comparison is None:
+            return "the runs are still being read"
+        return "" if self._comparison.curves else "these runs have no metrics to draw"
+
     def action_next_pane(self) -> None:
         """Go to the other pane."""
         curves, words = self.query_one(CurvesPane), self.query_one(DifferencesPane)
-        if self._comparison is not None and not self._comparison.curves:
-            return
         target = curves if self.focused is words else words
         target.display = True
         self.set_focus(target)

@@ -71,18 +71,22 @@ class DiskScreen(RunScreen):
     def on_mount(self) -> None:
         """Begin to count."""
         super().on_mount()
-        self.action_recount()
+        self.run_worker(self._count(), group="disk", exclusive=True)
 
     def action_recount(self) -> None:
         """Look at the files again."""
-        self.run_worker(self._count(), group="disk", exclusive=True)
+        self.run_worker(self._count(again=True), group="disk", exclusive=True)
 
-    async def _count(self) -> None:
+    async def _count(self, *, again: bool = False) -> None:
         from liverl.offline.run_disk import run_disk
 
         pane = self.query_one(DiskPane)
+        before = pane.disk
         try:
             pane.disk = await asyncio.to_thread(run_disk, self.liverl.source.run.path)
+            if again:
+                told = "nothing has changed" if pane.disk == before else "the numbers are new"
+                self.liverl.notifications.toast(f"counted again: {told}", about="disk")
         except OSError as error:
             pane.words = f"cannot look at {error.filename or 'the run'}: {error.strerror or error}"
         pane.update()

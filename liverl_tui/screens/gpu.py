@@ -203,9 +203,19 @@ class GpuScreen(ListDetailScreen, inherit_bindings=False):
 
     # -- keys
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a service of the run uses the GPU."""
+        if action in ("service", "logs") and self.selected_service is None:
+            return "no service of this run uses this GPU"
+        return super().idle(action, parameters)
+
     def action_zoom(self, by: int) -> None:
         """Show a shorter past (1), or a longer one (-1)."""
-        self._zoom = max(0, min(len(ZOOMS) - 1, self._zoom - by))
+        before, self._zoom = self._zoom, max(0, min(len(ZOOMS) - 1, self._zoom - by))
+        if self._zoom == before:
+            self.liverl.notifications.toast(
+                f"this is the {'shortest' if by > 0 else 'longest'} past", "warning"
+            )
         self._draw()
 
     def action_service(self) -> None:

@@ -116,6 +116,12 @@ class ListDetailScreen(RunScreen):
         """Remove the marks in the list."""
         self.chooser.clear_marks()
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: there is another one to show."""
+        return (
+            "there is no other one in the list" if action == "other" and len(self.chooser.keys()) < 2 else ""
+        )
+
     def action_other(self, by: int) -> None:
         """Show the one ``by`` places further in the list; after the last comes the first."""
         names = self.chooser.keys()  # what the filter lets through, in the order of the list

@@ -29,6 +29,9 @@ POLL_S = 1.0  # seconds between two polls of the metrics files; a poll of an unc
 _KEYS: list[BindingType] = [*bindings("metrics"), Binding("escape", "back", show=False)]
 
 
+_NEED_CHART = ("maximise", "go", "leap", "cursor", "remove", "log_scale", "zoom", "zoom_all", "smooth")
+
+
 def _none_yet(trackers: Mapping[str, str]) -> tuple[str, ...]:
     """What is shown without a metric. Without the loggers ``console`` and ``file`` verl writes none that could be read
     here. ``trackers``: where it logs them besides."""
@@ -181,6 +184,17 @@ class MetricsScreen(RunScreen):
         else:
             self.app.pop_screen()
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: nearly all keys need a chart, and a chart needs metrics."""
+        charts = self.charts
+        if action in ("find", "defaults"):
+            return "" if charts.series.series else "the run has no metrics yet"
+        if action in _NEED_CHART and charts.key is None:
+            return "no chart is shown"
+        if action == "zoom_all" and charts.last is None:
+            return "all steps are shown already"
+        return ""
+
     def action_maximise(self) -> None:
         """Show the selected chart alone, or all charts again."""
         self.charts.maximised = not self.charts.maximised and self.charts.key is not None
@@ -223,7 +237,11 @@ class MetricsScreen(RunScreen):
 
     def action_zoom(self, by: int) -> None:
         """Show fewer of the newest steps (``by`` > 0), or more."""
+        before = self.charts.last
         self.charts.zoom(by)
+        if self.charts.last == before:
+            told = "fewer steps than this cannot be shown" if by > 0 else "all steps are shown already"
+            self.liverl.notifications.toast(told, "warning")
         self._draw(anew=True)
 
     def action_zoom_all(self) -> None:

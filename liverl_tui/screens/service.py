@@ -238,6 +238,20 @@ class ServiceScreen(ListDetailScreen, inherit_bindings=False):
 
     # -- keys
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a service is chosen, and uses a GPU."""
+        if action == "gpu" and not self._gpus_used():
+            return f"{self.selected_service or 'this service'} uses no GPU"
+        if action == "logs" and self.selected_service is None:
+            return "no service is chosen"
+        return super().idle(action, parameters)
+
+    def _gpus_used(self) -> list[str]:
+        """UUIDs of the GPUs of the shown service or replica: its own, then those that hold memory of it."""
+        holder = self.service or self.actor
+        used = [use.uuid for use in self._detail.gpu_memory] if self._detail is not None else []
+        return [*(holder.gpus if holder is not None else ()), *used]
+
     def action_logs(self) -> None:
         """Close this screen and show the log of the selected service in the log pane of the dashboard."""
         if self.selected_service is not None:
@@ -245,10 +259,4 @@ class ServiceScreen(ListDetailScreen, inherit_bindings=False):
 
     def action_gpu(self) -> None:
         """Show the first GPU that the selected service or replica uses."""
-        holder = self.service or self.actor
-        used = [use.uuid for use in self._detail.gpu_memory] if self._detail is not None else []
-        uuids = [*(holder.gpus if holder is not None else ()), *used]
-        if uuids:
-            self.liverl.navigation.open_gpu(uuids[0])
-        else:
-            self.liverl.notifications.toast(f"{self.selected_service} uses no GPU", "warning")
+        self.liverl.navigation.open_gpu(self._gpus_used()[0])

@@ -16,7 +16,7 @@ from liverl.diagnose.where.parts import PREFIX, parts_of, seconds_of
 from liverl.observe.metrics.names import key_in, keys_of
 from liverl.observe.trials.replica_names import replica_names
 from liverl.offline.tables import as_csv
-from liverl_tui.keys.bindings import Scope, bindings
+from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.metrics import POLL_S, bottleneck_words
 from liverl_tui.screens.run_metrics import metrics_of
@@ -209,15 +209,28 @@ class TimelineScreen(RunScreen):
 
     # -- keys
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: one step is shown, or the list of all of them."""
+        steps = self.query_one(StepsPane)
+        if not self._steps():
+            return "no step has begun yet" if action in ("step", "open") else ""
+        if action == "step" and steps.display:
+            return f"all steps are shown; {find('timeline', 'open').press} to open the one under the cursor"
+        if action == "open" and not steps.display:
+            return f"one step is shown already; {find('timeline', 'all_steps').press} to list all steps"
+        return "no step has ended yet" if action == "open" and steps.chosen is None else ""
+
     def action_step(self, by: int) -> None:
         """Show the step ``by`` places further; behind the last one the newest is followed again."""
         steps = self._steps()
-        if not steps:
-            return
         pane = self.query_one(StepPane)
         here = pane.step if pane.step in steps else steps[-1]
         if by > 0 and here == steps[-1]:
             self._wanted = None
+            self.liverl.notifications.toast(f"step {here} is the newest one", "warning")
+            return
+        if by < 0 and here == steps[0]:
+            self.liverl.notifications.toast(f"step {here} is the first one", "warning")
             return
         place = max(0, min(len(steps) - 1, steps.index(here) + by))
         self._show_step(steps[place])

@@ -17,7 +17,7 @@ from liverl.observe.trials.files import head_of_file
 from liverl.observe.trials.pairing import opposite
 from liverl.observe.trials.trajectory import Trajectory, no_tools
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -230,6 +230,17 @@ class TrajectoryScreen(RunScreen):
             self._draw()
 
     # -- actions
+
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: the trial was read, and hits need a search."""
+        needs = ("fold", "fold_all", "hide", "find", "hit", "turn", "raw")
+        if action in needs and self.trajectory is None:
+            return "the trial is not read"
+        if action in ("raw", "turn") and self.trajectory is not None and not self.trajectory.turns:
+            return "this trial has no turn"
+        if action == "hit" and not self.pane.looked_for:
+            return f"nothing is searched for; {find('trajectory', 'find').press} to find a text"
+        return ""
 
     def action_fold(self) -> None:
         """Open or close the part under the cursor; on a rule, all parts up to the next rule."""

@@ -94,6 +94,13 @@ class HookedApp(App[None]):
         """The object whose method ``action_<name>`` does an action of the app. Textual uses the app itself only."""
         return self
 
+    def refuses(self, target: object, action: str, parameters: tuple[object, ...]) -> bool:
+        """Whether an action is not to be carried out; the user was told why."""
+        return False
+
+    def has_acted(self) -> None:
+        """Called after each action. Does nothing here."""
+
     @property
     def is_batching(self) -> bool:
         """Whether a batch of updates is open; Textual drops paints until it ends."""
@@ -129,7 +136,11 @@ class HookedApp(App[None]):
 
     async def _dispatch_action(self, namespace: Any, action_name: str, params: Any) -> bool:
         target: Any = self.action_target(action_name) if namespace is self else namespace
-        return await super()._dispatch_action(target, action_name, params)
+        if self.refuses(target, action_name, params):
+            return True
+        done = await super()._dispatch_action(target, action_name, params)
+        self.has_acted()
+        return done
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         if self.may_paint():

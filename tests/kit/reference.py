@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
@@ -42,17 +42,22 @@ MANY = 10  # unknown parts: a text with so many is put together from pieces, and
 FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
 
+def makers() -> dict[Path, Callable[[], str]]:
+    """Every page, with what makes its text."""
+    pages = {
+        "index": index,
+        "configuration": configuration,
+        "alerts": alerts,
+        "events": events,
+        "exit-codes": exit_codes,
+        "json": json_page,
+    }
+    return {FOLDER / f"{name}.md": make for name, make in pages.items()}
+
+
 def generated() -> dict[Path, str]:
     """Every page, with its text."""
-    pages = {
-        "index": index(),
-        "configuration": configuration(),
-        "alerts": alerts(),
-        "events": events(),
-        "exit-codes": exit_codes(),
-        "json": json_page(),
-    }
-    return {FOLDER / f"{name}.md": text for name, text in pages.items()}
+    return {path: make() for path, make in makers().items()}
 
 
 def index() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -149,6 +151,25 @@ async def test_all_steps_are_stacked_bars_and_enter_opens_one(tmp_path: Path) ->
         await screen.until(lambda: "step 2 of 9" in screen.text)
         await screen.press("escape")
         await screen.until(lambda: isinstance(screen.app.screen, Dashboard))
+
+
+async def test_all_steps_are_saved_as_a_table(tmp_path: Path) -> None:
+    """A part that a step does not have is empty, not 0."""
+    run = make(tmp_path)
+    written = (run / "metrics.jsonl").read_text().splitlines()
+    written[1] = json.dumps({"step": 2, "data": {"timing_s/step": 20.0, "timing_s/gen": 14.0}})
+    (run / "metrics.jsonl").write_text("\n".join(written) + "\n")
+    async with opened(run) as screen:
+        await screen.press("c")
+        await screen.until(lambda: "3 steps" in screen.text)
+        await screen.press("e")
+        await screen.until(lambda: list((run / "saved").glob("*.csv")))
+        (file,) = (run / "saved").glob("*.csv")
+        await screen.until(file.read_text)
+        rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    assert [list(row) for row in rows] == [["step", "seconds", "generate", "reward", "update", "other"]] * 3
+    assert [row["generate"] for row in rows] == ["13.0", "14.0", "15.0"]
+    assert [row["reward"] for row in rows] == ["1.0", "", "1.0"] and rows[1]["other"] == "6.0"
 
 
 async def test_a_run_without_steps_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kit.live_logs import Followed
 
+from liverl.logs.access_lines import UPDATES
 from liverl.logs.last_lines import TailIndex
 from liverl.logs.records import RecordReader
 from liverl.observe.live_logs.counting import MOST_KEYS, SLOT_S, Counter
@@ -25,6 +26,7 @@ from liverl.observe.live_logs.reader import (
     LiveLogs,
 )
 from liverl.observe.live_logs.responses import response_of
+from liverl.util.weight_requests import ROUTES
 
 WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
 BAD = 'INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request'
@@ -108,6 +110,28 @@ def test_what_is_no_request(line: str) -> None:
     reader = RecordReader()
     (record,) = [*reader.feed(line.encode() + b"\n"), *reader.end()]
     assert response_of(record) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/update_weights", "/update_weights_from_tensor", "/update_weight_version", "/start_weight_update"),
+        *("/collective_rpc", "/sleep?level=2", "/wake_up", "/reset_prefix_cache", "/flush_cache"),
+        *("/release_memory_occupation", "/resume_memory_occupation", "/v1/load_lora_adapter"),
+    ],
+)
+@pytest.mark.parametrize(("status", "failed"), [("200 OK", 0), ("500 Internal Server Error", 1)])
+def test_an_update_of_weights_is_no_traffic(run: Followed, path: str, status: str, failed: int) -> None:
+    update = OK.replace("/v1/chat/completions", path).replace("200 OK", status)
+    assert path in update
+    run.write("r0", OK, update)
+    one = facts(run)
+    assert (one.answered.since(0), sum(f.counted.since(0) for f in one.failed)) == (1, failed)
+
+
+@pytest.mark.parametrize("route", sorted(ROUTES))
+def test_each_request_that_may_change_weights_is_an_update(route: str) -> None:
+    assert route.startswith(UPDATES)
 
 
 def test_lines_are_counted_once_as_they_are_written(run: Followed) -> None:

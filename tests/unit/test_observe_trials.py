@@ -280,6 +280,14 @@ def test_a_trial_that_does_not_move_is_asked_less_often(run: Run) -> None:
     assert run.heads(331.0)["a"].turns == 2
 
 
+def test_the_last_scan_leaves_out_no_trial_that_is_not_due(run: Run) -> None:
+    run.call("step_0001/a", record(calls=1))
+    run.heads(300.0)
+    run.call("step_0001/a", record(calls=1))
+    (head,) = run.scanner.scan(now=run.now + 301.0, last=True).newest
+    assert head.turns == 2
+
+
 def test_new_trials_in_old_and_new_steps_are_found(run: Run) -> None:
     for step in range(1, 12):
         run.trial(f"step_{step:04d}/first")

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from kit.screens import gpu, replica, service, snapshot
 from msgspec.structs import replace
 
-from liverl.model import ReplicaSet, Result, Snapshot, Symptom, TrialsStatus
+from liverl.diagnose.report import report
+from liverl.diagnose.where.words import lines
+from liverl.model import ReplicaSet, Result, Snapshot, StepTime, Symptom, TrialsStatus
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.offline.run import OfflineRun
+from liverl.offline.trials import steps_listed
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
 from liverl.rundir import layout
@@ -257,6 +260,29 @@ def test_the_result_is_what_the_run_is(tmp_path: Path) -> None:
     assert seen.symptoms == (replace(symptom, action=None),)
     r0 = seen.service("r0")
     assert r0 is not None and (r0.state, r0.why) == ("stopped", "x")
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_report_and_trials_steps_have_one_number(tmp_path: Path, ended: bool) -> None:
+    """Records that come after the backend's last look change what the files say, not what was said of the run."""
+    result = Result("done", 0, None, 6, 1.0, 2.0, 1, "done: 6 steps")
+    told = StepTime(6, 10.0, {"generate": 0.59, "update": 0.41})
+    shown = write_snapshot(tmp_path, state="done", step_time=told, result=result if ended else None)
+    RunDir(tmp_path).result.write_bytes(msgspec.json.encode(result))
+    times = {"timing_s/step": 10.0, "timing_s/gen": 5.8, "timing_s/update_actor": 4.2}
+    steps = [json.dumps({"step": step, "data": times}) for step in range(1, 7)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(steps) + "\n")
+    run = RunDir(tmp_path)
+    found = steps_listed(run, polled(tmp_path), live=False, step=None).step_time
+    assert found is not None
+    line = lines(found)[0]
+    assert (
+        line
+        == f"a step takes 10 s (the median of the newest 6 steps): rollouts {59 if ended else 58} %, update "
+        + ("41 %" if ended else "42 %")
+    )
+    if ended:
+        assert f"- {line}\n" in report(shown, result, [], ())
 
 
 def write_trials(run_dir: Path) -> None:

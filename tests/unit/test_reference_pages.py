@@ -13,7 +13,7 @@ from kit import alert_texts, cause_pages, event_kinds, site_tree
 from kit.alert_texts import UNKNOWN
 from kit.command_pages import ROOT, commands
 from kit.key_kinds import KINDS, used_in
-from kit.reference import FOLDER, fixes, generated, sayings
+from kit.reference import FOLDER, fixes, makers, sayings
 
 from liverl.causes.catalogue import rows
 from liverl.config.schema import leaves
@@ -21,16 +21,16 @@ from liverl.diagnose.catalogue.alert_ids import kinds
 from liverl.exit_codes import ExitCode
 from liverl.schemas import SCHEMAS
 
-PAGES = {str(path.relative_to(ROOT)): text for path, text in generated().items()}
+PAGES = {str(path.relative_to(ROOT)): make for path, make in makers().items()}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_current(name: str, request: pytest.FixtureRequest) -> None:
-    path = ROOT / name
+    path, text = ROOT / name, PAGES[name]()
     if request.config.getoption("--update-documents"):
-        path.write_text(PAGES[name], "utf-8")
+        path.write_text(text, "utf-8")
     assert path.is_file(), "made by --update-documents"
-    assert path.read_text("utf-8") == PAGES[name], "if this is meant: --update-documents"
+    assert path.read_text("utf-8") == text, "if this is meant: --update-documents"
 
 
 def test_there_is_no_other_page() -> None:

@@ -176,3 +176,25 @@ def test_an_axis_fits(width: int, total: float) -> None:
 def test_spans_are_whole() -> None:
     one = of(trial({"agent": 12.0}, ((0.0, 3.0),))).trials[0]
     assert one.spans[0] == Span("model", AT, AT + 3)
+
+
+@pytest.mark.parametrize(
+    ("after", "began", "bounds"),
+    [
+        (
+            AT + 12,
+            AT + 3,
+            (AT + 3, AT + 13),
+        ),  # its metrics were read 7 s late: it begins with its first trial
+        (AT + 16, AT + 3, (AT + 3, AT + 16)),  # there was a pause before its rollouts
+        (AT + 12, AT - 9, (AT - 9, AT + 12)),  # asynchronous: the trial is older than the step
+        (AT + 12, AT + 15, (AT + 10, AT + 20)),  # its first trial is of the end of the step
+    ],
+)
+def test_a_step_begins_with_its_first_trial_as_far_as_its_event_allows(
+    after: float, began: float, bounds: tuple[float, float]
+) -> None:
+    from liverl.offline.step_timeline import TrialLane, _bounds
+
+    lane = TrialLane("t", "t", "finished", None, (Span("model", began, began + 1.0),))
+    assert _bounds(3, 10.0, (FinishedStep(3, after, AT + 20),), [lane]) == bounds

@@ -151,7 +151,9 @@ def test_a_call_without_times_counts_for_nothing(began: float | None, seconds: f
     ],
 )  # fmt: skip
 def test_what_most_of_the_time_went_to(seconds: dict[str, float], model: float | None, expected: str) -> None:
-    assert spent_on(seconds, model) == expected
+    assert spent_on(seconds, model, True) == expected
+    without = "agent" if expected == "tool" else expected
+    assert spent_on(seconds, model, False) == without, "who does nothing waits for no tool"
 
 
 def head(name: str = "a", **more: Any) -> TrialHead:

@@ -291,7 +291,7 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     supervisor = run.supervisor
     run.state_writer.write_to(directory.path)
     late = "the last steps and trials could not be read within {:g} s; the result may lack some"
-    await _in_time(supervisor, run.sampler.look_at_files(), END_LIMIT, late)
+    await _in_time(supervisor, run.sampler.look_at_files(last=True), END_LIMIT, late)
     late = "the last state could not be written within {:g} s"
     await _in_time(
         supervisor, run.state_writer.look(), END_LIMIT, late

@@ -66,12 +66,12 @@ class RunFiles:
         """The path with which the folders of trials begin: ``trials`` and the links beside it."""
         return str(RunDir(self.run_dir).trials)
 
-    def scan(self, script: RunningScript | None = None) -> None:
+    def scan(self, script: RunningScript | None = None, *, last: bool = False) -> None:
         """Read what is new. A scan that nobody waited for loses nothing: its news stay until they are taken.
 
-        ``script``: the launch script, whose outputs are looked for first."""
+        ``script``: the launch script, whose outputs are looked for first; ``last``: see ``TrialScanner.scan``."""
         problems = [self._find_outputs(script), self._scan_steps(), self._scan_config()]
-        self.trials = self._scanner.scan()
+        self.trials = self._scanner.scan(last=last)
         self.trial_folders = self._scanner.newest_folders()
         metrics = (
             UnreadableFile(_relative(path, self.run_dir), why) for path, why in self._steps.unreadable.items()

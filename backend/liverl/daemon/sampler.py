@@ -301,17 +301,18 @@ class Sampler:
             with self._supervisor.records.guarded():
                 await self.look_at_files()
 
-    async def look_at_files(self) -> float | None:
-        """Scan steps, trials and edits of the configuration. Returns the seconds until the next scan; None: the usual
+    async def look_at_files(self, *, last: bool = False) -> float | None:
+        """Scan steps, trials and edits of the configuration. ``last``: after all services have stopped, so that nothing
+        may be left for a later scan. Returns the seconds until the next scan; None: the usual
         interval. A scan that takes longer than ``READ_LIMIT`` seconds goes on in its thread; the
         next one waits for it.
         """
         async with self._scanning:  # two scans at once would report a step twice
-            return await self._look_at_files()
+            return await self._look_at_files(last)
 
-    async def _look_at_files(self) -> float | None:
+    async def _look_at_files(self, last: bool) -> float | None:
         script = self._script()
-        if not await self._read("trials", self._file_scans, lambda: self._files.scan(script)):
+        if not await self._read("trials", self._file_scans, lambda: self._files.scan(script, last=last)):
             return None
         news, trials = self._files.take(), self.facts.trials
         self.facts.trials = self._files.trials
@@ -343,8 +344,8 @@ class Sampler:
             for metrics in news.steps:
                 self._report_step(metrics, news.written.get(metrics.step))
         if news.last_reported is not None:
-            last = news.last_reported
-            self._report_missed([metrics.step for metrics in news.steps if metrics.step > last])
+            told = news.last_reported
+            self._report_missed([metrics.step for metrics in news.steps if metrics.step > told])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
 

@@ -1,7 +1,8 @@
 """Recognizes access lines of HTTP servers about successful polls and model calls: the lines that nobody reads and that
 a run writes by the thousand. Pure.
 
-Failures (4xx, 5xx) and other requests, such as those that load weights, are no such lines.
+Failures (4xx, 5xx) and other requests, such as those that load weights, are no such lines: they are events, which views
+show. Nor are they counted as traffic (``posts_in``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,30 @@ _SESSIONS = re.compile(
     r' HTTP/\d(?:\.\d)?" 2\d\d, \d+\.\d+ s(?: \[repeated \d+x across cluster\].*)?\s*$'
 )
 _OF_SESSIONS = re.compile(r"liverl-sessions: \S{1,80} $")
+# With these a trainer moves weights, or puts an engine to sleep for it: they change a server, and no trial waits for an
+# answer. As they begin: vllm/entrypoints/serve (0.24) and sglang/srt/entrypoints/http_server.py.
+UPDATES = (
+    *("/update_weight", "/init_weight", "/start_weight_update", "/finish_weight_update", "/destroy_weight"),
+    *(
+        "/sleep",
+        "/wake_up",
+        "/reset_",
+        "/collective_rpc",
+        "/flush_cache",
+        "/pause",
+        "/resume",
+        "/continue_generation",
+    ),
+    *(
+        "/release_memory_occupation",
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter",
+        "/load_lora",
+        "/unload_lora",
+    ),
+)
+_POST = b'"POST '
+_UPDATES = tuple(_POST + route.encode() for route in UPDATES)
 _MARK = " HTTP/"
 _HEAD = 400  # leading characters in which the request of every such line begins
 _LONGEST = 600  # characters from there on
@@ -38,6 +63,12 @@ _LONGEST = 600  # characters from there on
 def may_have(text: str) -> bool:
     """Whether ``text``, of any number of lines, may hold a line about a request. Quick."""
     return _MARK in text
+
+
+def posts_in(block: bytes) -> int:
+    """How many requests of trials the access lines in these bytes tell of: all that POST, but for ``UPDATES``."""
+    posts = block.count(_POST)
+    return posts and posts - sum(block.count(update) for update in _UPDATES)
 
 
 def is_access_line(line: str) -> bool:

@@ -26,6 +26,7 @@ from liverl.model import (
     RunState,
     ServiceStatus,
     Snapshot,
+    StepTime,
     Symptom,
     TreeStats,
     TrialsStatus,
@@ -158,8 +159,7 @@ class OfflineRun:
             trials_per_step=(plan and plan.trials_per_step) or base.trials_per_step,
             step_seconds=self._files.step_seconds or base.step_seconds,
             metrics=metrics or base.metrics,
-            step_time=step_time(self._files.recent, trials, replica_names(services, base.replicas))
-            or base.step_time,
+            step_time=self._step_time(base, trials, services),
             rewards=self._files.rewards if metrics is not None else base.rewards,
             policy_version=_most(trainer.get("policy_version"), base.policy_version),
             trials=trials,
@@ -184,6 +184,16 @@ class OfflineRun:
             symptoms=tuple(s for s in symptoms if not mutes(mute, s.id)),
             muted=tuple(s for s in symptoms if mutes(mute, s.id)),
         )
+
+    def _step_time(
+        self, base: Snapshot, trials: TrialsStatus, services: tuple[ServiceStatus, ...]
+    ) -> StepTime | None:
+        """Where the time of the newest steps goes. Of an attempt that its backend ended it is what that has said, as in
+        ``report.md``: a record that was written after its last look changes no share any more."""
+        if base.result is not None and base.step_time is not None:
+            return base.step_time
+        names = replica_names(services, base.replicas)
+        return step_time(self._files.recent, trials, names) or base.step_time
 
     # --- files ---
 

@@ -17,7 +17,7 @@ import msgspec
 from liverl.diagnose.where import parts
 from liverl.model import TrialHead, UnixTime
 from liverl.observe.history import INTERVAL, read_history
-from liverl.observe.trials.phases import AGENT, MODEL, PHASES, TOOL, WAITS
+from liverl.observe.trials.phases import AGENT, MODEL, PHASES, TOOL, WAITS, acts_in
 from liverl.observe.trials.replica_names import replica_name
 from liverl.observe.trials.step_times import FinishedStep, StepTimes
 from liverl.observe.trials.steps import heads_of_step
@@ -181,7 +181,10 @@ def _bounds(
     step: int, seconds: float | None, finished: Sequence[FinishedStep], lanes: Sequence[TrialLane]
 ) -> tuple[float | None, float | None]:
     """Begin and end: from the event of the step's end and its length, else from its trials. Trials that began before,
-    as in asynchronous training, belong to it."""
+    as in asynchronous training, belong to it.
+
+    The event says between which two looks the metrics were written. Within these the step ends so that it begins with
+    its first trial: else its rollouts would be drawn seconds behind its trials."""
     own = next((one for one in reversed(finished) if one.step == step), None)
     before = next((one for one in reversed(finished) if one.step == step - 1), None)
     begins = [span.begin for lane in lanes for span in lane.spans]
@@ -189,7 +192,9 @@ def _bounds(
     end = own.by if own is not None else max(ends, default=None)
     begin = min(begins, default=None)
     if own is not None and seconds is not None:
-        begin = min(own.by - seconds, begin if begin is not None else own.by)
+        if begin is not None:
+            end = min(own.by, max(own.after, begin + seconds))
+        begin = min((end or own.by) - seconds, begin if begin is not None else own.by)
     elif begin is None and before is not None and own is not None:
         begin = before.by
     return (begin, end) if begin is not None and end is not None and begin < end else (None, None)
@@ -232,23 +237,23 @@ def _spans(head: TrialHead, trial: Trajectory, now: float) -> Iterator[Span]:
         elif not calls:
             yield Span(AGENT, begin, at)
         else:
-            yield from _calls(calls, begin, at)
+            yield from _calls(calls, begin, at, TOOL if acts_in(head) else AGENT)
 
 
-def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float) -> Iterator[Span]:
-    """The time of an agent: in its calls it waits for the model, behind each of them for a tool. Before the first one
-    no tool was called."""
+def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float, behind: str) -> Iterator[Span]:
+    """The time of an agent: in its calls it waits for the model, ``behind`` each of them for a tool, if it calls any.
+    Before the first one no tool was called."""
     at = begin
     for first, last in calls:
         first, last = max(first, at), min(last, end)
         if last <= first:
             continue
         if first > at:
-            yield Span(TOOL if at > begin else AGENT, at, first)
+            yield Span(behind if at > begin else AGENT, at, first)
         yield Span(MODEL, first, last)
         at = last
     if at < end:
-        yield Span(TOOL, at, end)
+        yield Span(behind, at, end)
 
 
 def _waits(lanes: Sequence[TrialLane]) -> dict[str, float]:

@@ -209,7 +209,7 @@ def _none(trajectory: Trajectory) -> str:
         )
     return (
         f"it has no {PROXY_TRAJECTORY}: its calls went through no session, so that only their text is recorded; "
-        "with proxy.trials_through: sessions the tokens of a run are, too"
+        "proxy.trials_through: sessions records the tokens, too"
     )
 
 

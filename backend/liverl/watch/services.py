@@ -36,7 +36,8 @@ _SERVERS = ("ray", "replica", "proxy")
 
 class Seen(msgspec.Struct, frozen=True):
     """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure;
-    ``closed``: by its log the training has ended."""
+    ``closed``: by its log the training has ended; ``errors``: service that has ended -> the error with which its own
+    log ends."""
 
     scene: Scene = Scene()
     replicas: Mapping[str, ReplicaStatus] = {}
@@ -46,6 +47,7 @@ class Seen(msgspec.Struct, frozen=True):
     trees: Mapping[str, TreeStats] = {}
     gpus: tuple[GpuStatus, ...] = ()
     closed: bool = False
+    errors: Mapping[str, str] = {}
 
 
 class Services:
@@ -209,8 +211,9 @@ class Services:
         grown = _joined(_what(unit), _grown(unit, now))
         if process is not None:
             # A server never exits by itself in good order; a trainer does.
-            failed = name in seen.failed or unit.kind in _SERVERS
-            return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
+            failed = name in seen.failed or name in seen.errors or unit.kind in _SERVERS
+            why = _joined(f"pid {process.pid} has exited", seen.errors.get(name, ""), grown)
+            return ("failed" if failed else "stopped"), why
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
         if seen.closed and (unit.kind == "trainer" or role_of(unit.what) == "trainer"):
@@ -220,7 +223,10 @@ class Services:
         if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
             self._note(name, unit, pace, now)
             return "ready", _joined(silent or grown, "its process is not visible from here")
-        return "stopped", _joined("no process writes its log", silent or grown)
+        error = seen.errors.get(name, "")
+        return ("failed" if error else "stopped"), _joined(
+            error or "no process writes its log", silent or grown
+        )
 
     def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:
         """Note a trainer that lives and writes nothing. Servers without requests have nothing to say."""

@@ -43,13 +43,15 @@ class JudgedLog(msgspec.Struct, frozen=True):
 
 class Judgement(msgspec.Struct, frozen=True):
     """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands;
-    ``explained``: those whose end the symptoms tell, also while their processes still run; ``left_out``: what was not
+    ``explained``: those whose end the symptoms tell, also while their processes still run; ``errors``: by service that
+    has ended the error with which its own log ends, also where another one's is the cause; ``left_out``: what was not
     judged, and why; ``unreadable``: logs that could not be read; ``at``: Unix time at which the newest reading of the
     logs began."""
 
     symptoms: tuple[Symptom, ...] = ()
     failed: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
+    errors: Mapping[str, str] = {}
     cause: str = ""
     left_out: tuple[str, ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
@@ -58,12 +60,13 @@ class Judgement(msgspec.Struct, frozen=True):
 
 class _Read(NamedTuple):
     """Verdicts on the logs of what has ended, of what runs, and on what has ended ``below`` what runs; ``services``: by
-    the logs' shown paths; ``left_out``: what was not judged, in words."""
+    the logs' shown paths; ``errors``: see ``Judgement``; ``left_out``: what was not judged, in words."""
 
     ended: Verdict
     going: Verdict
     services: dict[str, str]
     below: tuple[Verdict, ...]
+    errors: dict[str, str]
     left_out: tuple[str, ...]
 
 
@@ -98,7 +101,9 @@ class Judge:
         ends = () if now.ended.cause is not None else self._said
         judged = judgement(now.ended, now.going, now.services, now.below, ends)
         unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
-        self._last = replace(judged, left_out=now.left_out, unreadable=unreadable, at=self._began)
+        self._last = replace(
+            judged, errors=now.errors, left_out=now.left_out, unreadable=unreadable, at=self._began
+        )
         return self._last
 
     def _read_logs(self, found: Sequence[JudgedLog]) -> _Read:
@@ -115,8 +120,11 @@ class Judge:
         starts = {log.shown: log.began for log in logs}
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
         below = tuple(verdict for one in going_on if (verdict := ended_below(one)) is not None)
+        errors = own_errors([one for one in records if one.log not in living], ended)
         self._endings.read([ending(log) for log in logs if log.service != RAY], time.time())
-        return _Read(ended, going, {log.shown: log.service for log in logs}, below, left_out(found))
+        services = {log.shown: log.service for log in logs}
+        named = {services[shown]: title for shown, title in errors.items()}
+        return _Read(ended, going, services, below, named, left_out(found))
 
     def _records(self, log: JudgedLog) -> LogRecords | None:
         known = self._read.get(log.path)
@@ -180,6 +188,20 @@ def ended_below(log: LogRecords) -> Verdict | None:
     return verdict if any("ended-first" in one.facts for one in matched) else None
 
 
+def own_errors(logs: Sequence[LogRecords], together: Verdict) -> dict[str, str]:
+    """Of logs that have ended: shown path -> the error that ended its process, by this log alone. Not of the log in
+    which the cause of them all stands (``together``), whose service has that. Pure."""
+    evidence = together.cause.evidence if together.cause is not None else ()
+    told = next(
+        (one.log for one in evidence if one.log is not None), ""
+    )  # what follows from it stands behind it
+    found = {}
+    for log in logs:
+        if log.log != told and log.records and (cause := judge([log]).cause) is not None:
+            found[log.log] = cause.title.removeprefix("cause unknown: ").rstrip(".")
+    return found
+
+
 def judgement(
     ended: Verdict,
     going: Verdict,
@@ -206,7 +228,7 @@ def judgement(
     )
     for one in (*early, *ended.symptoms, *going_on):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
-    return Judgement(tuple(found.values()), failed, (*failed, *explained), text)
+    return Judgement(tuple(found.values()), failed, (*failed, *explained), cause=text)
 
 
 def _services_of(cause: Explanation, services: Mapping[str, str]) -> tuple[str, ...]:

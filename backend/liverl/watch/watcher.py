@@ -275,6 +275,7 @@ class Watcher:
             trees,
             gpus,
             ended_by_its_log(self._settings.value, judgement),
+            judgement.errors,
         )
         services = self._services.statuses(seen, now)
         metrics = self._files.metrics()

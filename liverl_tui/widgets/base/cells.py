@@ -231,6 +231,8 @@ class CellPanel(Widget):
             return
         if getattr(self.app, "held", False):
             return  # ``update`` is called again before the first paint
+        if (drawn := getattr(self.screen, "has_drawn", None)) is not None:
+            drawn(self)
         palette = self.palette
         rows = list(self.compose_rows(size.width, size.height))[: size.height]
         rows += [Row()] * (size.height - len(rows))

@@ -50,14 +50,18 @@ class KeyBar(CellPanel):
         self._readonly = False
         self._no_backend = False
         self._lasting: tuple[str, ...] = ()  # ids of keys that change a run which has ended
-        self._useless: tuple[str, ...] = ()  # ids of keys that have nothing to do now
+        self._useless: tuple[str, ...] = ()  # ids of keys that have nothing to do in this run
+        self._idle: frozenset[str] = frozenset()  # and where one is now
         self._snapshot: Snapshot | None = None
         self._places: list[tuple[int, int, Key]] = []
 
-    def set_scopes(self, scopes: tuple[Scope, ...], readonly: bool) -> None:
-        """Show the keys of these scopes, the nearest first; ``readonly``: without those that change the run."""
-        if (scopes, readonly) != (self._scopes, self._readonly):
-            self._scopes, self._readonly = scopes, readonly
+    def set_scopes(
+        self, scopes: tuple[Scope, ...], readonly: bool, idle: frozenset[str] = frozenset()
+    ) -> None:
+        """Show the keys of these scopes, the nearest first; ``readonly``: without those that change the run; ``idle``:
+        the ids of those that have nothing to do now, which are left out."""
+        if (scopes, readonly, idle) != (self._scopes, self._readonly, self._idle):
+            self._scopes, self._readonly, self._idle = scopes, readonly, idle
             self.update()
 
     def show(self, view: View) -> None:
@@ -96,7 +100,7 @@ class KeyBar(CellPanel):
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))
         used = 0
         for key in keys:
-            if key.id in self._useless:
+            if key.id in self._useless or key.id in self._idle:
                 continue
             needed = len(key.name) + len(key.label) + 3
             if used + needed > width:

@@ -351,6 +351,10 @@ class GpusPane(GridPane):
         if (name := self.selected_service) is not None:
             self.post_message(ServiceSelected(name))
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a row is listed."""
+        return "no GPU is listed" if action == "select" and self.cursor is None else ""
+
     def action_select(self) -> None:
         """Open the screen of the GPU under the cursor; without GPUs, that of the service. Unfold a host, or fold it."""
         key = self.cursor

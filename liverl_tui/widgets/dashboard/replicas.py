@@ -371,6 +371,10 @@ class ReplicasPane(RowsPane):
         if (name := self.cursor) is not None and name != MISSING and not self._is_of_hosts(name):
             self.post_message(ServiceSelected(self._service_of(name)))
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a row is listed."""
+        return "no replica is listed" if action == "select" and self.cursor is None else ""
+
     def action_select(self) -> None:
         """Open the screen of the replica or service under the cursor; a missing replica has none. The row of all hosts
         unfolds, and folds again."""

@@ -503,6 +503,13 @@ class TrialsPane(RowsPane):
 
     # -- actions
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a row is listed."""
+        if action in ("pair", "rewards") and self._table:
+            return "this is a list of steps; open one first"
+        what = "step" if self._table else "trial"
+        return f"no {what} is listed" if action in ("select", "pair") and self.cursor is None else ""
+
     def action_select(self) -> None:
         """Open the trial under the cursor; in the table, list the trials of that step; on a group, open or close it; on
         the row of those without a turn, list them."""
@@ -546,9 +553,6 @@ class TrialsPane(RowsPane):
     def action_pair(self) -> None:
         """Show two trials side by side: the marked ones if two are marked, else the best and the worst of the prompt
         under the cursor."""
-        if self._table:
-            self.say("this is a list of steps; open one first")
-            return
         known = self._heads if self._whole_listed else self._known()
         marked = [path for path in sorted(self.arrangement.marks) if path in known]
         if len(marked) == 2:
@@ -556,6 +560,7 @@ class TrialsPane(RowsPane):
         else:
             head = known.get(self._paths_of(self.cursor)[0]) if self.cursor is not None else None
             if head is None:
+                self.say("this row is no trial; go to one, or mark two trials")
                 return
             group = self._prompt_of(head) if self._whole_listed else known.values()
             found = best_and_worst(one for one in group if group_of(one) == group_of(head))
@@ -575,9 +580,6 @@ class TrialsPane(RowsPane):
 
     def action_rewards(self) -> None:
         """Show the histogram of the rewards of the listed trials, or of the step; a bar becomes the filter."""
-        if self._table:
-            self.say("this is a list of steps; open one first")
-            return
         if self._whole_listed:
             index, rows = self._whole.index, self._whole.rows
             rewards, what = list(index.rewards(rows)), quantity(len(rows), "trial")
@@ -703,6 +705,8 @@ class TrialsPane(RowsPane):
             self._to_newest()
         elif step is not None and step != self._reader.step:
             self._open_step(step)
+        else:
+            self.say("there is no older step")
 
     def show_step(self, step: int) -> None:
         """List all trials of a step; filters stay."""

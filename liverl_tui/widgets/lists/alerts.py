@@ -263,6 +263,10 @@ class AlertList(RowsPane):
     def _service(self, name: str) -> ServiceStatus | None:
         return self._snapshot.service(name) if self._snapshot is not None else None
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: an alert is listed."""
+        return "no alert is listed" if action in ("apply", "open") and self.chosen is None else ""
+
     def action_apply(self) -> None:
         """Run the alert's fix if that is one command (most restarts ask first), or offer the next attempt with the
         values that mend it; otherwise show how to proceed."""

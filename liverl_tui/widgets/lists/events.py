@@ -356,6 +356,10 @@ class EventList(RowsPane):
 
     # -- what keys do
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: an event is listed."""
+        return "no event is listed" if action == "data" and not self._shown else ""
+
     def action_follow(self) -> None:
         """Follow the newest event, which is last in the list's own order, or stop following."""
         if self.sorting is not None:

@@ -208,6 +208,10 @@ class SandboxList(RowsPane):
         """Open the trial."""
         self.action_open()
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a container is listed."""
+        return "no sandbox is listed" if action == "open" and self.chosen is None else ""
+
     def action_open(self) -> None:
         """Open the trial of the container."""
         row = self.chosen

@@ -18,7 +18,7 @@ from liverl.logs.document import Place
 from liverl.logs.query import Needle, needle
 from liverl.logs.times import parse_moment
 from liverl.model import Level
-from liverl_tui.keys.bindings import bindings, moves
+from liverl_tui.keys.bindings import bindings, find, moves
 from liverl_tui.term.private import key_bindings
 from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE
 from liverl_tui.widgets.base.cells import Row, Span, fit
@@ -348,6 +348,15 @@ class LogView(Pane):
         """Filter the lines; ``Filter()`` shows all but access lines."""
         self.filter = chosen
         self.do(partial(LogSession.set_filter, chosen=chosen))
+
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: hits need a search, and what is wrapped has no further columns."""
+        if action == "hit" and self.needle is None:
+            key = find("logs", "prompt('search')")
+            return f"nothing is searched for; {key.press} to search"
+        if action == "sideways" and self.frame.wrap:
+            return f"lines are wrapped; {find('logs', 'wrap').press} to cut them"
+        return ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """``clear`` is available only while there is a prompt, a search or a filter."""

@@ -18,6 +18,7 @@ from liverl_tui.widgets.metrics.charts import Charts
 
 NARROWEST = 50  # columns of a chart beside others
 MOST = 4  # charts side by side
+LEAST_KEY = 8  # columns of a metric's key in the title of its chart
 ROOMY = 30  # rows from which on a note takes some
 NOTED = 3  # rows of a note
 LEAST = 7  # rows of a chart, its title included; fewer charts are visible rather than lower ones
@@ -125,7 +126,8 @@ class ChartGrid(Pane):
         return entry[1]
 
     def _title(self, index: int, key: str, width: int) -> list[Span]:
-        """Return the title of a chart: mark of the selected one, name, key, a value, and the number of gaps."""
+        """Return the title of a chart: mark of the selected one, name, key, a value, and the number of gaps. In a
+        narrow one the key is cut, not the value."""
         charts = self.charts
         selected = index == charts.selected
         mark = "▸" if selected else " "
@@ -133,11 +135,8 @@ class ChartGrid(Pane):
         spans: list[Span] = [
             (fit(mark, LABEL - 6, ">"), "accent"),
             (f"{name} " if name else "", "title_focus" if selected and name else "strong"),
-            (
-                f" {key}" if name else f"{key} ",
-                "title_focus" if selected and not name else "dim" if name else "strong",
-            ),
         ]
+        place = len(spans)
         reading = charts.reading(key)
         if reading is not None:
             step, value = reading
@@ -151,6 +150,10 @@ class ChartGrid(Pane):
             spans.append((f"  {gaps} not finite", "warn"))
         if key in charts.log:
             spans.append(("  log", "info"))
+        room = width - sum(len(text) for text, _ in spans) - 1
+        key_style = "title_focus" if selected and not name else "dim" if name else "strong"
+        shown = fit(key, min(len(key), max(LEAST_KEY, room)))
+        spans.insert(place, (f" {shown}" if name else f"{shown} ", key_style))
         return exactly(spans, width)
 
     # -- mouse

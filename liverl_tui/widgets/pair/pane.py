@@ -114,6 +114,14 @@ class PairPane(Pane):
         """Go to the last line."""
         self._go(len(self._lines) - 1)
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: both trials were read, and differ."""
+        if self.pair is None:
+            return "the trials are not read" if action in ("turn", "difference", "fold", "trial") else ""
+        if action == "difference" and not any(line.rule and line.parts for line in self._lines):
+            return "no turn of these trials differs in its calls or results"
+        return "these trials have no turn" if action in ("turn", "fold") and not self._lines else ""
+
     def action_turn(self, by: int) -> None:
         """Go to the next turn (1) or the one before (-1)."""
         self._to_rule(by, differing=False)
@@ -127,6 +135,11 @@ class PairPane(Pane):
         found = [n for n in rules if n > self._at] if by > 0 else [n for n in rules if n < self._at][::-1]
         if found:
             self._go(found[0], to_top=True)
+        else:
+            what = "turn with a difference" if differing else "turn"
+            host_of(self).notifications.toast(
+                f"there is no {what} {'below' if by > 0 else 'above'}", "warning"
+            )
 
     def action_fold(self) -> None:
         """Show all of the text of the turn under the cursor, or only what differs."""

@@ -286,6 +286,10 @@ class RunsPane(RowsPane):
         """Open the run under the cursor."""
         self.action_open()
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: a run is listed."""
+        return "no run is listed" if action in ("open", "compare") and self.chosen is None else ""
+
     def action_open(self) -> None:
         """Open the run under the cursor."""
         if self.chosen is not None:

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 
 from liverl.observe.trials.token_rows import TokenRow, next_begin
 from liverl.offline.trial_tokens import RowText, TrialTokens, row_shown, shown_token
+from liverl_tui.data.host import host_of
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.text.token_lines import said
 from liverl_tui.text.words import one_line
@@ -165,9 +166,25 @@ class TokensPane(Pane):
             self.cursor, self._rank = max(0, min(index, len(row.ids) - 1)), rank
             self.update()
 
+    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
+        """See ``keys.idle``: the trial has rows of tokens, and these have log-probabilities."""
+        if self.tokens is None:
+            missing = "the tokens are not read"
+        elif self.row is None:
+            missing = "this trial has no tokens"
+        elif action == "worst":
+            missing = "" if self._worst else "no sampled token of this row has a log-probability"
+        else:
+            missing = "this trial has one row of tokens" if len(self.tokens.rows) < 2 else ""
+            missing = missing if action == "next_row" else ""
+        return missing if action in ("worst", "turn", "step", "next_row") else ""
+
     def action_step(self, by: int) -> None:
         """Go to the next (1) or previous (-1) token."""
-        self._go(self.cursor + by)
+        before = self.cursor
+        self._go(before + by)
+        if self.cursor == before:
+            host_of(self).notifications.toast(f"this is the {'last' if by > 0 else 'first'} token", "warning")
 
     def action_move(self, by: int) -> None:
         """Move the cursor by lines of text, downwards if positive, in its column."""
@@ -217,6 +234,10 @@ class TokensPane(Pane):
         begin = None if row is None else next_begin(row, self.cursor, by)
         if begin is not None:
             self._go(begin)
+        else:
+            host_of(self).notifications.toast(
+                f"there is no {'later' if by > 0 else 'earlier'} turn", "warning"
+            )
 
     def action_next_row(self) -> None:
         """Show the next row of the trial, after the last one the first."""

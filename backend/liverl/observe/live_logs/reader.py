@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from liverl.causes.match import Matcher, whole
+from liverl.logs.access_lines import posts_in
 from liverl.logs.follow import Follower
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
@@ -220,7 +221,7 @@ class LogReader:
             block = lines[place:end]
             known_at = self._time(offset + place)
             at = self._at = self._now if known_at is None else known_at
-            if (answers := block.count(_POST)) and known_at is not None:
+            if (answers := posts_in(block)) and known_at is not None:
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
             matters = _matters(block, self._watched.needles)
             if fed >= MOST_FED:
@@ -286,7 +287,7 @@ class LogReader:
         alike = _NUMBERS.sub("#", response.message[: 4 * _KEY])[:_KEY]
         key = (response.status, response.request, response.ours, alike)
         self._failed.add(key, _Failed(response, sighting), sighting.at, number)
-        if not response.ours and '"POST ' in record.text:
+        if not response.ours and posts_in(record.text.encode()):
             self._answered.add(sighting.at, -number)
 
     def _error_before(self, record: Record) -> str:

@@ -117,22 +117,28 @@ def waits_for(head: TrialHead, silent: frozenset[str] | None = None) -> str:
     return TOOL if head.name in silent else MODEL
 
 
-def spent_on(seconds: Mapping[str, float], model_seconds: float | None) -> str:
-    """What most of an ended trial's time went to, in the words of ``waits_for``, or ``agent`` where its calls have no
-    durations; "" if nothing is known of its phases."""
-    parts = waited(seconds, model_seconds)
+def acts_in(head: TrialHead) -> bool:
+    """Whether something may have been done between the calls of a trial. Agents that write their commands as text make
+    no tool calls, but more than one turn."""
+    return head.tool_calls > 0 or head.turns > 1
+
+
+def spent_on(seconds: Mapping[str, float], model_seconds: float | None, acts: bool) -> str:
+    """What most of an ended trial's time went to, as in ``waited``; "" if nothing is known of its phases."""
+    parts = waited(seconds, model_seconds, acts)
     return max(parts, key=lambda name: parts[name]) if any(parts.values()) else ""
 
 
-def waited(seconds: Mapping[str, float], model_seconds: float | None) -> dict[str, float]:
+def waited(seconds: Mapping[str, float], model_seconds: float | None, acts: bool) -> dict[str, float]:
     """The seconds of an ended trial by what it waited for, in the words of ``waits_for``, or ``agent`` where its calls
-    have no durations."""
+    have no durations. ``acts``: see ``acts_in``; in a trial that does not act the rest is its agent's."""
     parts = {WAITS[phase]: spent for phase, spent in seconds.items() if phase in WAITS}
     agent = seconds.get("agent")
     if agent is not None and model_seconds is None:
         parts[AGENT] = agent
     elif agent is not None and model_seconds is not None:
-        parts |= {MODEL: min(model_seconds, agent), TOOL: max(0.0, agent - model_seconds)}
+        parts |= {MODEL: min(model_seconds, agent)}
+        parts[TOOL if acts else AGENT] = max(0.0, agent - model_seconds)
     return parts
 
 

@@ -142,16 +142,17 @@ class TrialScanner:
         """Whether every folder was listed, and every trial in it read once."""
         return not self.unread and all(root.listed for root in self._roots.values())
 
-    def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
+    def scan(self, budget: float = 2.0, now: float | None = None, *, last: bool = False) -> TrialsStatus:
         """Read what is new, for about ``budget`` seconds; the rest comes first in the next scan.
 
-        ``now`` is Unix time. Returns the same object while nothing changes. Removed files are no error;
-        storage errors are counted and retried.
+        ``now`` is Unix time; ``last``: also of trials whose next check is not due yet, since no scan follows. Returns
+        the same object while nothing changes. Removed files are no error; storage errors are counted and retried.
         """
         now = time.time() if now is None else now
         until = time.monotonic() + budget
         changed = False
-        if now < self._scanned_at - SET_S:  # the system's clock was set back, by days perhaps
+        # Nothing follows, or the system's clock was set back, by days perhaps.
+        if last or now < self._scanned_at - SET_S:
             for trial, _ in self._open.values():
                 trial.due = 0.0
         self._scanned_at = now

@@ -18,6 +18,7 @@ from liverl.observe.trials.phases import (
     FILE,
     Busy,
     Phases,
+    acts_in,
     phases_of,
     spent_on,
     waits_for,
@@ -312,7 +313,7 @@ class Trial:
             model_seconds=None if self._busy.total is None else round(self._busy.total, 3),
         )
         waits = waits_for(head)
-        spent = "" if head.state == "running" else spent_on(head.phases, head.model_seconds)
+        spent = "" if head.state == "running" else spent_on(head.phases, head.model_seconds, acts_in(head))
         return msgspec.structs.replace(head, waits_for=waits, spent_on=spent) if waits or spent else head
 
     def _settled(self, now: float) -> bool:
