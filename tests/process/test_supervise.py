@@ -83,10 +83,11 @@ def head(folder: Path, *starts: str) -> ServiceSpec:
     exits 1; "" = it is well."""
     for number, words in enumerate(starts, 1):
         (folder / f"start-{number}").write_text(words)
-    script = f"cat {folder}/start-$0; [ -s {folder}/start-$0 ] && exit 1; echo up; exec sleep 600"
-    config = load_config(profile="cpu-verl", env={}).config
-    policy = replace(ray.service(config, folder, {}, {}, ()).restart, base=0.05, cap=0.2)
-    startup = Probe("log_line", pattern="^up$", interval=0.05)
+    well = "echo 'Ray runtime started.'; exec sleep 600"
+    script = f"cat {folder}/start-$0; [ -s {folder}/start-$0 ] && exit 1; {well}"
+    planned = ray.service(load_config(profile="cpu-verl", env={}).config, folder, {}, {}, ())
+    policy = replace(planned.restart, base=0.05, cap=0.2)
+    startup = replace(planned.probes.startup, interval=0.05)
     argv = ("/bin/sh", "-c", script, "{generation}")
     return toy("ray", kind="ray", restart=policy, argv=argv, probes=Probes(startup=startup))
 

@@ -22,7 +22,7 @@ from liverl.hosts.lacks import clock_difference, differing, no_interface, too_fe
 from liverl.hosts.refusals import refusal
 from liverl.hosts.states import FOLDER, JoinedHost, JoinState, read_states, write_state
 from liverl.plan.inherit import inherited
-from liverl.plan.ray import own_temp_dir
+from liverl.plan.ray import STARTED, own_temp_dir
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir, hostname
 from liverl.util import clocks
@@ -31,7 +31,6 @@ from liverl.util.regular_file import open_append, read_end, read_text
 from liverl.util.remove_tree import remove_tree
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # prctl
-_STARTED = b"Ray runtime started."  # printed by ``ray start`` once the node is part of the cluster
 LOOK_S = 0.5
 AGAIN_S = 5.0  # between two starts
 UNKNOWN = 3  # starts in a row that may fail in the same way before it counts as lasting
@@ -288,7 +287,7 @@ class Joiner:
             code = process.poll()
             if code is not None:
                 return _Ended(code, read_end(log, begin, LAST_BYTES).decode(errors="replace"))
-            if not joined and _STARTED in read_end(log, begin, LAST_BYTES):
+            if not joined and STARTED.encode() in read_end(log, begin, LAST_BYTES):
                 joined = True
                 other = clock_difference(cluster)
                 if other:

@@ -44,6 +44,12 @@ TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
 # drains for up to 30 s, longer than our grace: with verl's standalone replicas it was killed. There is nothing to
 # drain, because Ray is stopped after the trainer.
 _DEADLINE = 180.0  # seconds until the dashboard responds; a cold start on two busy cores takes 40
+# Seconds for a start: Ray's own limits, one after the other, end it before (GCS, dashboard, registering), and what they
+# say decides whether it is repeated.
+_START_DEADLINE = 300.0
+# Printed by ``ray start`` once its node is part of the cluster. The dashboard of a head responds before that: on a busy
+# host it did so for 49 s, and then the start failed.
+STARTED = "Ray runtime started"
 _PATIENT = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
     "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
@@ -124,7 +130,11 @@ def service(
             PortSpec("dashboard", infra.ray_dashboard_port, host, key="infrastructure.ray_dashboard_port"),
             *(PortSpec(name, number, host) for name, number in _helper_ports(config).items()),
         ),
-        probes=Probes(startup=version, startup_deadline=_DEADLINE, ready=version),
+        probes=Probes(
+            startup=Probe("log_line", pattern=STARTED, interval=0.5),
+            startup_deadline=_START_DEADLINE,
+            ready=version,
+        ),
         restart=_RESTART,
         stop=stop_stages(config),
         gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
