@@ -49,8 +49,8 @@ def test_versions_of_the_parameters_are_trained_and_resumed(launch: Launch, host
     wait_until(lambda: saved(2), RUN, "two versions")
     print("\n".join(sorted(stages)))
     snapshot = run.snapshot()
-    assert [replica.node for replica in snapshot.replicas.items] == ["n1"]
-    assert any(re.fullmatch(r"samples: \d+ of 4 taken, \d+ in the queue", stage) for stage in stages), stages
+    assert [replica.node in ("n0", "n1") for replica in snapshot.replicas.items] == [True]
+    assert any(re.search(r"samples: \d+ of 4 taken, \d+ in the queue", stage) for stage in stages), stages
     process.send_signal(signal.SIGTERM)
     finished(process)
     first = result_of(run.run_dir)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from kit.screens import snapshot
 from msgspec.structs import replace
 
@@ -10,6 +13,7 @@ from liverl_tui.cli.status_table import render
 from liverl_tui.screens.metrics import _none_yet
 from liverl_tui.widgets.service.text import About, detail_rows
 
+RECORDINGS = Path(__file__).parents[1] / "data/recordings/verl_cpu"
 URL = "https://wandb.ai/me/p/runs/ab12"
 
 
@@ -56,3 +60,10 @@ def test_a_run_without_metrics_says_where_they_are() -> None:
     first, where, fix = _none_yet({"tensorboard": "/runs/tb"})
     assert "tensorboard only" in first and where == "event files in /runs/tb"
     assert "trainer.logger" in fix
+
+
+@pytest.mark.parametrize("name", ["fully_async.log", "fully_async_sample_raises.log"])
+def test_all_steps_of_the_fully_asynchronous_trainer_are_versions(name: str) -> None:
+    """It calls all prompts, 3200, its training steps, and tells its versions, 3, later."""
+    lines = (RECORDINGS / name).read_text(errors="replace").splitlines()
+    assert trainer_facts(TrainerFacts(), lines).total_steps == 3
