@@ -35,7 +35,9 @@ def test_a_breakpoint_waits_until_somebody_attaches(launch: Launch, tmp_path: Pa
     reward.write_text(REWARD.format(mark=str(tmp_path / "stopped")))
     run = ToyRun(launch.run_dir("stops"))
     sets = ("ray.debug=true", f"reward.function={reward}:score", "infrastructure.ngpus_per_node=1")
-    process = launch.up("stops", *sets, "run.topology=in_process", "training.total_steps=2")
+    # Of ours, tasks have rewards of their own.
+    sets += ("run.topology=in_process", "verl.agent_loop=single_turn_agent", "training.total_steps=1")
+    process = launch.up("stops", *sets)
 
     def waits() -> tuple[Breakpoint, ...]:
         assert process.poll() is None, launch.output("stops").read_text()[-3000:]
