@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kit.runs import ToyRun
-from kit.verl_runs import RUN, Launch, finished, nothing_lives, result_of
+from kit.verl_runs import RUN, Launch, finished, nothing_lives, result_of, verl_python
 from kit.waiting import wait_until
 
 from liverl.model import Breakpoint
@@ -30,13 +30,25 @@ def score(*_args, **_more):
 """
 
 
-def test_a_breakpoint_waits_until_somebody_attaches(launch: Launch, tmp_path: Path) -> None:
+# The rows of the smoke model without the loop that they name.
+PLAIN = """
+import pandas, pathlib, sys
+file = pathlib.Path(sys.argv[1])
+pandas.read_parquet(file).drop(columns="agent_name").to_parquet(pathlib.Path(sys.argv[2]) / file.name)
+"""
+
+
+def test_a_breakpoint_waits_until_somebody_attaches(launch: Launch, smoke: Path, tmp_path: Path) -> None:
     reward = tmp_path / "reward.py"
     reward.write_text(REWARD.format(mark=str(tmp_path / "stopped")))
     run = ToyRun(launch.run_dir("stops"))
     sets = ("ray.debug=true", f"reward.function={reward}:score", "infrastructure.ngpus_per_node=1")
-    # Of ours, tasks have rewards of their own.
-    sets += ("run.topology=in_process", "verl.agent_loop=single_turn_agent", "training.total_steps=1")
+    # In loops of ours, which the rows name, tasks have rewards of their own.
+    for name in ("train", "val"):
+        subprocess.run([str(verl_python()), "-c", PLAIN, smoke / f"{name}.parquet", tmp_path], check=True)
+    sets += (f"data.train_index={tmp_path}/train.parquet", f"data.val_index={tmp_path}/val.parquet")
+    sets += (f"model.model_path={smoke}/model", "verl.agent_loop=single_turn_agent")
+    sets += ("run.topology=in_process", "training.total_steps=1")
     process = launch.up("stops", *sets)
 
     def waits() -> tuple[Breakpoint, ...]:
