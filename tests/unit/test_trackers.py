@@ -9,6 +9,7 @@ from kit.screens import snapshot
 from msgspec.structs import replace
 
 from liverl.observe.boot.facts import TrainerFacts, trainer_facts
+from liverl.observe.boot.replica_stages import ReplicaStages
 from liverl_tui.cli.status_table import render
 from liverl_tui.screens.metrics import _none_yet
 from liverl_tui.widgets.service.text import About, detail_rows
@@ -43,6 +44,15 @@ def test_breakpoints_wait_until_somebody_attaches() -> None:
     assert list(known.breakpoints) == ["A pid=9, ip=10.77.0.11", ""]
     known = trainer_facts(known, [f"(A pid=27772) {waits.format(4)}", line])  # the next one, in one read
     assert list(known.breakpoints) == ["A pid=9, ip=10.77.0.11", ""]
+
+
+def test_a_breakpoint_in_the_log_of_a_run_names_its_process() -> None:
+    """The line of Ray 2.60 as verl's driver writes it."""
+    prefix = "\x1b[36m(RewardLoopWorker pid=11232)\x1b[0m"
+    line = f"{prefix} RemotePdb session open at localhost:32811, use 'ray debug' to connect...\n"
+    stages = ReplicaStages()
+    stages.feed(line)
+    assert stages.trainer.breakpoints == {"RewardLoopWorker pid=11232": "localhost:32811"}
 
 
 def test_they_are_shown() -> None:
