@@ -8,7 +8,10 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from liverl.hosts.states import JoinedHost, read_states, write_state
 from liverl.procs import procfs
@@ -113,6 +116,18 @@ class Host:
         tick = procfs.start_tick(pid)
         assert tick is not None
         return pid, tick
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """A host, whose processes end with the test."""
+    made = Host(tmp_path)
+    yield made
+    made.head.close()
+    for process in made.processes:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -4,11 +4,11 @@ what to do. One table; the other tests of these parts are about how they work.""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from kit.joining_host import Host, finish
+from kit.joining_host import host as host
 from kit.waiting import wait_until
 
 from liverl.config import load_config
@@ -23,17 +23,6 @@ from liverl.util.json_file import write_json
 SEVERAL = ("infrastructure.nnodes=3", "infrastructure.ngpus_per_node=8", "run.topology=in_process")
 CHECKS = NodeChecks(paths={"model.model_path": "/models/m"}, gpus=8)
 FACTS = NodeFacts("n1", "3.11.7", at=1.0, asked=(1.0, 1.0), origins={"verl": "/verl/__init__.py"})
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    made = Host(tmp_path)
-    yield made
-    made.head.close()
-    for process in made.processes:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate()
 
 
 def checked(found: Check | None) -> str:

@@ -8,28 +8,16 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 from kit.joining_host import HEAD, Host, finish
+from kit.joining_host import host as host
 from kit.waiting import wait_until
 
 from liverl.procs import procfs
 from liverl.util.json_file import write_json
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    made = Host(tmp_path)
-    yield made
-    made.head.close()
-    for process in made.processes:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate()
 
 
 def test_a_signal_ends_the_tree_and_nothing_else(host: Host) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,11 @@ import msgspec
 import pytest
 from kit.runs import QUICK, ToyRun, make_run, toy
 from kit.waiting import wait_until
+from msgspec.structs import replace
 
-from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy
+from liverl.config import load_config
+from liverl.plan import ray
+from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, RestartPolicy, ServiceSpec
 from liverl.procs import procfs
 
 Make = Callable[..., ToyRun]
@@ -58,6 +62,81 @@ def test_a_killed_service_is_restarted_and_a_storm_is_given_up(make: Make) -> No
     assert after.pid != before.pid
     bad = run.until("bad", "gave_up")
     assert "exit 3" in bad.why and bad.generation == QUICK.max_failures + 1
+
+
+# Simulated: what stands in the place of Ray's head prints what Ray 2.60 printed on busy hosts, and ends.
+TIMED_OUT = (
+    "Exception: The current node timed out during startup. This could happen because some of the raylet failed to "
+    "startup or the GCS has become overloaded."
+)
+GCS_SLOW = (
+    "RuntimeError: Failed to start GCS.  Last 0 lines of error files:\n\n.Please check gcs_server.out for details. "
+    "Last connection error: Traceback (most recent call last):"
+)
+GCS_ENDED = (
+    "RuntimeError: Failed to start GCS. Last 1 lines of error files:\nport in use.Last connection error: None"
+)
+
+
+def head(folder: Path, *starts: str) -> ServiceSpec:
+    """A Ray head with the restarts of a run's own, but with short pauses. ``starts``: what each start prints before it
+    exits 1; "" = it is well."""
+    for number, words in enumerate(starts, 1):
+        (folder / f"start-{number}").write_text(words)
+    well = "echo 'Ray runtime started.'; exec sleep 600"
+    script = f"cat {folder}/start-$0; [ -s {folder}/start-$0 ] && exit 1; {well}"
+    planned = ray.service(load_config(profile="cpu-verl", env={}).config, folder, {}, {}, ())
+    policy = replace(planned.restart, base=0.05, cap=0.2)
+    startup = replace(planned.probes.startup, interval=0.05)
+    argv = ("/bin/sh", "-c", script, "{generation}")
+    return toy("ray", kind="ray", restart=policy, argv=argv, probes=Probes(startup=startup))
+
+
+def test_a_head_that_had_too_little_time_is_started_again(make: Make, tmp_path: Path) -> None:
+    work = toy("trainer", "exit", "0", ends_run=True, depends_on=(Dependency("ready", "ray"),))
+    run = make(head(tmp_path, TIMED_OUT, GCS_SLOW, ""), work)
+    run.start()
+    assert run.result().state == "done"
+    told = [event.text for event in run.events() if event.service == "ray" and event.kind == "state"]
+    why = "Ray did not start within its 30 s; is this host busy?"
+    assert f"preparing again (generation 2): restarting after: {why}" in told
+    why = "Ray's GCS did not answer within its 20 s; is this host busy?"
+    assert any(re.fullmatch(rf"restarting in 0\.. s after: {re.escape(why)}", text) for text in told)
+
+
+@pytest.mark.parametrize(
+    ("starts", "state", "why", "count"),
+    [
+        (
+            (TIMED_OUT,) * 5,
+            "gave_up",
+            "failed 4 times within 3600 s; last failure: Ray did not start within its 30 s; is this host busy?",
+            4,
+        ),
+        ((GCS_ENDED, ""), "failed", "exit 1", 1),
+        (
+            ("ValueError: Ray component worker_ports is trying to use a port number", ""),
+            "failed",
+            "exit 1",
+            1,
+        ),
+    ],
+)
+def test_a_head_that_fails_again_and_again_or_for_good_ends_the_run(
+    make: Make, tmp_path: Path, starts: tuple[str, ...], state: str, why: str, count: int
+) -> None:
+    work = toy("trainer", "exit", "0", ends_run=True, depends_on=(Dependency("ready", "ray"),))
+    run = make(head(tmp_path, *starts), work)
+    run.start()
+    result = run.result()
+    assert (result.state, result.exit_code) == ("failed", 1)
+    assert result.cause is not None and result.cause.service == "ray"
+    told = [event for event in run.events() if event.service == "ray" and event.data.get("state") == state]
+    assert [event.text.partition(": ")[2] for event in told] == [why]
+    starts_told = [
+        event for event in run.events() if event.service == "ray" and event.text == "process started"
+    ]
+    assert len(starts_told) == count
 
 
 def test_a_service_that_dies_at_once_is_noticed_each_time(make: Make) -> None:

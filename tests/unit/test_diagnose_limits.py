@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
-from kit.symptoms import proof
+from kit.symptoms import lasting, proof
 from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
@@ -32,7 +32,7 @@ def _look(rule: str, now: Snapshot, before: Snapshot | None, beside: RunContext)
 
 
 def fired(rule: str, now: Snapshot, before: Snapshot | None = None, **beside: Any) -> list[Symptom]:
-    return [s for s in _look(rule, now, before, RunContext(**beside)) if isinstance(s, Symptom)]
+    return [s for s in _look(rule, now, before, lasting(now, **beside)) if isinstance(s, Symptom)]
 
 
 def one(rule: str, now: Snapshot, before: Snapshot | None = None, **beside: Any) -> Symptom:
@@ -402,7 +402,7 @@ def test_trajectories_dropped_above_a_tenth() -> None:
     ratio = "trajectory_filter/invalid_ratio"
     assert fired("trajectories_dropped", measured(**{ratio: 0.1})) == []
     found = one("trajectories_dropped", measured(**{ratio: 0.12345}))
-    assert proof(found) == (f"{ratio} 0.123",)
+    assert proof(found) == tuple(f"step {step}: {ratio} 0.1235" for step in (7, 6, 5))
     assert found.cause.startswith("12% of the trajectories of step 7 ") and found.severity == "warning"
     assert one("trajectories_dropped", measured(**{ratio: 0.1001})).id == "trajectories_dropped"
     reasons = {f"trajectory_filter/reason/r{n}": float(n) for n in range(1, 10)}
@@ -855,7 +855,7 @@ class Watch:
 
     def at(self, seconds: float, state: Snapshot, **beside: Any) -> list[str]:
         now = replace(state, at=NOW + seconds)
-        return [news.what for news in self._diagnosis.update(now, RunContext(**beside))]
+        return [news.what for news in self._diagnosis.update(now, lasting(now, **beside))]
 
 
 @pytest.mark.parametrize(("rule", "bad", "good", "hold", "linger"), WINDOWS, ids=[w[0] for w in WINDOWS])

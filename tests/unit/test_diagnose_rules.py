@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
-from kit.symptoms import proof
+from kit.symptoms import lasting, proof
 from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.agents import SILENT_S
@@ -36,7 +36,7 @@ A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
 
 def found(now: Snapshot, before: Snapshot | None = None, **beside: Any) -> dict[str, Symptom]:
     """What the rules find at one look, before anything is held back."""
-    seen = Window(now, before, RunContext(**beside))
+    seen = Window(now, before, lasting(now, **beside))
     all_ = [s for rule in RULES for s in rule.look(seen) if isinstance(s, Symptom)]
     return {s.id: s for s in all_}
 

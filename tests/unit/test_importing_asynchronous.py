@@ -202,3 +202,49 @@ def test_hosts_that_this_mode_does_not_split_are_left(
     assert loaded.config.infrastructure.nnodes == (hosts[2] or 1)
     left = [note.what for note in found.not_taken if note.what.startswith("N_NODES")]
     assert left == ([] if taken else [word for word in words if word.startswith("N_NODES")])
+
+
+@pytest.mark.parametrize(
+    ("words", "batch", "mini", "refused"),
+    [
+        ("NNODES=1", 64, 64, ""),
+        ("NNODES=2", 64, 64, ""),
+        ("NNODES=3", 66, 66, ""),
+        ("NNODES=3 N_NODES_TRAIN=2 N_NODES_ROLLOUT=1", 66, 66, ""),
+        ("NNODES=3 N_RESP=4 TRAIN_MINI_BSZ=16", 96, 16, ""),
+        ("NNODES=3 TRAIN_MINI_BSZ=22", 66, 22, ""),
+        ("NNODES=3 TRAIN_PROMPT_BSZ=50", 66, 66, "training.train_batch_size: 50"),
+        ("NNODES=3 TRAIN_PROMPT_BSZ=48", 48, 2, ""),
+        ("NNODES=3 TRAINER_N_GPUS_PER_NODE=4 N_RESP=5", 72, 72, ""),
+        ("NNODES=4 TRAIN_MODE=async N_NODES_TRAIN=3 N_NODES_ROLLOUT=1", 4, 66, ""),
+        (
+            "NNODES=4 TRAIN_MODE=async N_NODES_TRAIN=3 N_NODES_ROLLOUT=1 TRAIN_MINI_BSZ=5",
+            4,
+            66,
+            "training.train_prompt_mini_batch_size: 5",
+        ),
+        ("NNODES=4 TRAIN_MODE=async N_NODES_TRAIN=3 N_NODES_ROLLOUT=1 TRAIN_MINI_BSZ=6", 4, 6, ""),
+    ],
+)
+def test_a_batch_that_is_not_told_is_liverls_or_what_the_gpus_divide(
+    words: str, batch: int, mini: int, refused: str, tmp_path: Path
+) -> None:
+    text = "\n".join(["TEMPLATE_MODULES=()", "MODEL_PATH=/m", *words.split()])
+    (tmp_path / "r.env").write_text(f"{text}\n")
+    found, loaded = _loaded(read_path(tmp_path / "r.env"), tmp_path)
+    training = loaded.config.training
+    assert (training.train_batch_size, training.train_prompt_mini_batch_size) == (batch, mini)
+    (hosts,) = [key for key in found.taken if key.key == "infrastructure.nnodes"]
+    assert hosts.source == "NNODES"
+    left = [note.what for note in found.not_taken if note.what.startswith("training.")]
+    assert left == ([refused] if refused else [])
+
+
+def test_a_script_whose_batch_is_refused_is_imported_without_it(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m trainer.nnodes=3 trainer.n_gpus_per_node=8 "
+        "data.train_batch_size=50 actor_rollout_ref.rollout.n=8 actor_rollout_ref.actor.ppo_mini_batch_size=2\n"
+    )
+    found, loaded = _loaded(read_path(tmp_path / "run.sh"), tmp_path)
+    assert loaded.config.training.train_batch_size == 66
+    assert [note.what for note in found.not_taken] == ["training.train_batch_size: 50"]

@@ -39,7 +39,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
         2,
         PROTOCOL,
     ),  # against which the clock of a node is compared
-    "backend/liverl/verl_runtime/node_facts.py": (1, PROTOCOL),
+    "backend/liverl/hosts/node_facts.py": (1, PROTOCOL),
     "backend/liverl/observe/boot/replica_stages.py": (1, STAMPS),
     "backend/liverl/observe/clock_jumps.py": (
         1,

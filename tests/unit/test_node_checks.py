@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from liverl.config import load_config
 from liverl.hosts import inspection as inspecting
+from liverl.hosts import node_facts
 from liverl.hosts.checks import Lacks, NodeFacts, lacks, question
 from liverl.hosts.inspection import TRIES, Inspection
 from liverl.plan.ray import node_checks, ray_plan
 from liverl.plan.spec import NodeChecks
 from liverl.verl.discovery.address_client import AddressClientGone, NodeAnswer
 from liverl.verl.discovery.ray_rest import RayNode
-from liverl.verl_runtime import addresses, node_facts
+from liverl.verl_runtime import addresses
 
 CHECKS = NodeChecks(
     paths={"model.model_path": "/models/m", "the run's directory": "/runs/p/r"},

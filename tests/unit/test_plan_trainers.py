@@ -485,14 +485,16 @@ def test_our_ray_head_as_a_service() -> None:
     )
     version = Probe("http", "dashboard", "/api/version", interval=1.0, timeout=10.0, failures=6)
     version = msgspec.structs.replace(version, token_file="secrets/ray_token")
-    assert (spec.probes.startup, spec.probes.ready, spec.probes.live) == (version, version, None)
-    assert spec.probes.startup_deadline == 180.0
+    # The dashboard responds before Ray has started, or has failed to.
+    started = Probe("log_line", pattern="Ray runtime started", interval=0.5)
+    assert (spec.probes.startup, spec.probes.ready, spec.probes.live) == (started, version, None)
+    assert spec.probes.startup_deadline == 300.0
     assert spec.env["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] == "180"
     assert spec.env["RAY_agent_register_timeout_ms"] == "180000"
     assert spec.env["RAY_AUTH_MODE"] == "token"
     assert "RAY_ADDRESS" in spec.unset_env, "ray start would join that cluster"
     assert "RAY_ADDRESS" not in spec.env
-    assert spec.restart.mode == "never", "the run's actors end with their cluster"
+    assert spec.restart.mode == "until_ready", "the run's actors end with their cluster"
     assert spec.depends_on == (Dependency("environment_ready", "verl"),)
 
 

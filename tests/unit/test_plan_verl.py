@@ -292,8 +292,10 @@ def test_our_ray_head() -> None:
     # The raylet waits 15 s for the port of an agent that chooses its own.
     assert flags["--dashboard-agent-grpc-port"] == "{port:agent}"
     assert {text for text in argv if text.startswith("{port:")} == {f"{{port:{p.name}}}" for p in spec.ports}
-    assert (spec.probes.startup.path, spec.probes.startup.token_file) == ("/api/version", "secrets/ray_token")
-    assert (spec.restart.mode, spec.gpus) == ("never", 0)
+    assert (spec.probes.startup.kind, spec.probes.startup.pattern) == ("log_line", "Ray runtime started")
+    assert spec.probes.ready is not None
+    assert (spec.probes.ready.path, spec.probes.ready.token_file) == ("/api/version", "secrets/ray_token")
+    assert (spec.restart.mode, spec.gpus) == ("until_ready", 0)
     assert spec.env["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] == "0"
     # Its workers inherit its environment.
     assert spec.env["PYTHONPATH"] == "{run_dir}/trainer/path"

@@ -45,6 +45,42 @@ def test_never_is_never(exit_: Exit) -> None:
     assert (machine.generation, machine.deadline) == (GENERATION, None)
 
 
+@pytest.mark.parametrize(
+    ("was_ready", "passing", "state"),
+    [
+        (None, "the disk was busy", "preparing"),
+        (None, "", "failed"),
+        (990.0, "the disk was busy", "failed"),
+        (990.0, "", "failed"),
+    ],
+)
+def test_a_start_is_repeated_for_what_may_pass_until_it_was_ready(
+    was_ready: float | None, passing: str, state: str
+) -> None:
+    swept = example("stopping swept", ready_at=was_ready, last_failure="exit 1")
+    machine, _ = m.step(swept, m.TreeEmpty(GENERATION, passing), NOW, rules(mode="until_ready"))
+    assert machine.state == state
+    assert machine.why == ("restarting after: the disk was busy" if state == "preparing" else "exit 1")
+
+
+def test_a_start_that_cannot_be_prepared_is_not_repeated_until_ready() -> None:
+    machine, _ = m.step(
+        example("preparing"), m.PrepareFailed(GENERATION, "port held"), NOW, rules(mode="until_ready")
+    )
+    assert (machine.state, machine.why) == ("failed", "port held")
+
+
+def test_starts_that_may_pass_are_bounded() -> None:
+    driver = Driver(example("waiting"), rules(mode="until_ready")).feed(m.DependenciesMet())
+    for _ in range(POLICY.max_failures + 1):
+        if driver.machine.state == "backing_off":
+            driver.due()
+        at = driver.machine.generation
+        driver.feed(m.Prepared(at), m.Spawned(at), m.LeaderExited(at, FAILED), m.TreeEmpty(at, "busy"))
+    assert driver.machine.state == "gave_up"
+    assert driver.machine.why.endswith("; last failure: busy")
+
+
 def test_always_starts_again_what_ended_well() -> None:
     machine = failed(rules(mode="always"), Exit(code=0))
     assert (machine.state, machine.generation) == ("preparing", GENERATION + 1)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from kit.screens import snapshot
 from msgspec.structs import replace
 
 from liverl.observe.boot.facts import TrainerFacts, trainer_facts
+from liverl.observe.boot.replica_stages import ReplicaStages
 from liverl_tui.cli.status_table import render
 from liverl_tui.screens.metrics import _none_yet
 from liverl_tui.widgets.service.text import About, detail_rows
 
+RECORDINGS = Path(__file__).parents[1] / "data/recordings/verl_cpu"
 URL = "https://wandb.ai/me/p/runs/ab12"
 
 
@@ -41,6 +46,15 @@ def test_breakpoints_wait_until_somebody_attaches() -> None:
     assert list(known.breakpoints) == ["A pid=9, ip=10.77.0.11", ""]
 
 
+def test_a_breakpoint_in_the_log_of_a_run_names_its_process() -> None:
+    """The line of Ray 2.60 as verl's driver writes it."""
+    prefix = "\x1b[36m(RewardLoopWorker pid=11232)\x1b[0m"
+    line = f"{prefix} RemotePdb session open at localhost:32811, use 'ray debug' to connect...\n"
+    stages = ReplicaStages()
+    stages.feed(line)
+    assert stages.trainer.breakpoints == {"RewardLoopWorker pid=11232": "localhost:32811"}
+
+
 def test_they_are_shown() -> None:
     shown = replace(snapshot(), trackers={"wandb": URL})
     assert f"wandb     {URL}" in render(shown, width=100).splitlines()
@@ -56,3 +70,10 @@ def test_a_run_without_metrics_says_where_they_are() -> None:
     first, where, fix = _none_yet({"tensorboard": "/runs/tb"})
     assert "tensorboard only" in first and where == "event files in /runs/tb"
     assert "trainer.logger" in fix
+
+
+@pytest.mark.parametrize("name", ["fully_async.log", "fully_async_sample_raises.log"])
+def test_all_steps_of_the_fully_asynchronous_trainer_are_versions(name: str) -> None:
+    """It calls all prompts, 3200, its training steps, and tells its versions, 3, later."""
+    lines = (RECORDINGS / name).read_text(errors="replace").splitlines()
+    assert trainer_facts(TrainerFacts(), lines).total_steps == 3

@@ -24,7 +24,7 @@ _CHECKOUT = "a checkout that one node has on its PYTHONPATH is not what the othe
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What a node says of itself (``verl_runtime/node_facts.py``). ``at``: its clock, Unix seconds; ``asked``: the
+    """What a node says of itself (``hosts/node_facts.py``). ``at``: its clock, Unix seconds; ``asked``: the
     clock of the host that asked, before and after; ``shm_total``: bytes of /dev/shm; ``unseen``: key -> why its path
     cannot be used; ``unreached``: name -> why nothing answers; ``versions`` and ``origins``: by package, "" = none."""
 

@@ -22,20 +22,20 @@ from liverl.hosts.lacks import clock_difference, differing, no_interface, too_fe
 from liverl.hosts.refusals import refusal
 from liverl.hosts.states import FOLDER, JoinedHost, JoinState, read_states, write_state
 from liverl.plan.inherit import inherited
-from liverl.plan.ray import own_temp_dir
+from liverl.plan.ray import STARTED, own_temp_dir
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir, hostname
 from liverl.util import clocks
 from liverl.util.lock_file import open_lock
-from liverl.util.regular_file import open_append, open_binary, read_text
+from liverl.util.regular_file import open_append, read_end, read_text
 from liverl.util.remove_tree import remove_tree
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # prctl
-_STARTED = b"Ray runtime started."  # printed by ``ray start`` once the node is part of the cluster
 LOOK_S = 0.5
 AGAIN_S = 5.0  # between two starts
 UNKNOWN = 3  # starts in a row that may fail in the same way before it counts as lasting
 CONNECT_S = 3.0
+LAST_BYTES = 1 << 20  # of a start's log that are read
 # Seconds for ``ray start`` to end its processes; for its agents, which it leaves, after SIGTERM; after SIGKILL.
 TERM_S, REST_S, KILL_S = 15.0, 5.0, 10.0
 
@@ -286,8 +286,8 @@ class Joiner:
                 return None
             code = process.poll()
             if code is not None:
-                return _Ended(code, _tail(log, begin).decode(errors="replace"))
-            if not joined and _STARTED in _tail(log, begin):
+                return _Ended(code, read_end(log, begin, LAST_BYTES).decode(errors="replace"))
+            if not joined and STARTED.encode() in read_end(log, begin, LAST_BYTES):
                 joined = True
                 other = clock_difference(cluster)
                 if other:
@@ -366,14 +366,6 @@ def _unreachable(cluster: Cluster) -> str:
 
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def _tail(log: Path, begin: int) -> bytes:
-    """What the log has from ``begin`` on, at most the last MiB."""
-    with open_binary(log) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(begin, size - (1 << 20)))
-        return file.read()
 
 
 def below(pid: int) -> tuple[procfs.Proc, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException
 
+from liverl.hosts import node_facts
 from liverl.hosts.cluster import Cluster
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
@@ -37,16 +38,8 @@ _ASK = (
 
 def unseen(cluster: Cluster) -> list[str]:
     """The paths of the run that this host does not see or must not read, each with its key and the reason."""
-    found = []
-    for key, path in {"the Python of verl's environment": cluster.python, **cluster.paths}.items():
-        try:
-            os.stat(path)
-        except OSError as error:
-            found.append(f"{path} ({key}): {error.strerror}")
-            continue
-        if not os.access(path, os.R_OK):
-            found.append(f"{path} ({key}): not readable by this user")
-    return found
+    paths = {"the Python of verl's environment": cluster.python, **cluster.paths}
+    return [f"{paths[key]} ({key}): {why}" for key, why in node_facts.unseen(paths, []).items()]
 
 
 def too_few_gpus(needed: int, env: Mapping[str, str]) -> str:

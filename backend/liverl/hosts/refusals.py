@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from liverl.plan.ray import TIMED_OUT
+
 _VERSIONS = re.compile(
     r"Version mismatch: The cluster was started with:\s*(?P<head>.*?)\s*This process on node \S+ was started with:\s*"
     r"(?P<here>Ray: \S+\s+Python: \S+)",
@@ -46,8 +48,9 @@ def refusal(output: str, token_file: str, node_ip: str, own_ip: str) -> Refusal:
             return Refusal(words, again=False)
         words = f"the head could not reach this host at {node_ip} and declared it dead; is a firewall between them?"
         return Refusal(words, again=True)
-    if "timed out during startup" in output:
-        return Refusal("Ray did not start within its 30 s; is this host busy?", again=True)
+    for words, why in TIMED_OUT.items():
+        if words in output:
+            return Refusal(why, again=True)
     if "Failed to connect to GCS" in output:
         return Refusal("the head did not answer", again=True)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")

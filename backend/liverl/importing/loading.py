@@ -7,7 +7,9 @@ from pathlib import Path
 
 from liverl.config import ConfigError, load_config
 from liverl.config.consumers import inert_keys
+from liverl.importing.batches import fill
 from liverl.importing.builder import Builder
+from liverl.importing.values import Place
 from liverl.util.atomic_file import write_atomic
 
 NOT_SET = "/set/the/model"  # in the place of a model that the source does not tell: the checks then refuse it
@@ -18,8 +20,9 @@ class NotLoadable(Exception):
     """What was read does not make a configuration; the message says which key is missing or wrong."""
 
 
-def loadable(builder: Builder, head: str) -> list[tuple[str, str, str]]:
-    """Take out what does not load. Returns the keys that were taken and have no effect here: key, place, why.
+def loadable(builder: Builder, head: str, place: Place) -> list[tuple[str, str, str]]:
+    """Take out what does not load. Returns the keys that were taken and have no effect here: key, place, why. Where
+    then our own batch is refused, others are set, as from ``place``.
 
     Raises:
         NotLoadable: something is wrong that was not read.
@@ -33,7 +36,7 @@ def loadable(builder: Builder, head: str) -> list[tuple[str, str, str]]:
                 loaded = load_config(file, env={}, read_secrets=False)
             except ConfigError as error:
                 dropped = [builder.drop(problem.key, problem.sentence) for problem in error.problems]
-                if not any(dropped):
+                if not any(dropped) and not fill(builder, place):
                     raise NotLoadable("; ".join(problem.sentence for problem in error.problems)) from None
                 continue
             return [

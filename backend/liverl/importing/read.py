@@ -15,6 +15,7 @@ from liverl.config.env_vars import SECRET_KEYS, VARIABLES, value_from
 from liverl.config.schema import leaves, value_of
 from liverl.config.sizing import bare_key
 from liverl.importing import asynchronous
+from liverl.importing.batches import fill
 from liverl.importing.builder import Builder
 from liverl.importing.loading import NOT_SET, NotLoadable, loadable
 from liverl.importing.pools import pools
@@ -242,6 +243,9 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
     hosts = builder.values.get("infrastructure.nnodes")
     if hosts is not None and hosts.text.isdecimal() and int(hosts.text) > 1:
         builder.take("run.topology", "in_process", hosts.place, "several hosts: sessions on each of them")
+    builder.settle()
+    if not builder.fully_async:
+        fill(builder, Place(str(path), 1))
     return _finished("env file", builder, scope, files, path)
 
 
@@ -524,7 +528,7 @@ def _finished(kind: Kind, builder: Builder, scope: Scope, files: list[str], path
         )
     words = f"Imported from {os.fspath(path)}. Behind each value: where it stood, and under which name."
     try:
-        inert = loadable(builder, words)
+        inert = loadable(builder, words, Place(str(path), 1))
     except NotLoadable as error:
         raise NothingToImport(f"what {path} says does not make a configuration: {error}") from None
     untold = sorted(scope.untold, key=lambda one: (files.index(one.place.file), one.place.line))

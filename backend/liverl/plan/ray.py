@@ -44,11 +44,31 @@ TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
 # drains for up to 30 s, longer than our grace: with verl's standalone replicas it was killed. There is nothing to
 # drain, because Ray is stopped after the trainer.
 _DEADLINE = 180.0  # seconds until the dashboard responds; a cold start on two busy cores takes 40
+# Seconds for a start: Ray's own limits, one after the other, end it before (GCS, dashboard, registering), and what they
+# say decides whether it is repeated.
+_START_DEADLINE = 300.0
+# Printed by ``ray start`` once its node is part of the cluster. The dashboard of a head responds before that: on a busy
+# host it did so for 49 s, and then the start failed.
+STARTED = "Ray runtime started"
 _PATIENT = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
     "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }
+# What Ray 2.60 prints where the time for a start was over -> why it failed. On a host that is less busy the same start
+# succeeds, so ``join`` and the run's own head repeat it. Ray's limits are fixed (``_private/node.py``): 30 s until a
+# node is registered, 20 attempts to reach the GCS; where the GCS itself has ended, no error of a connection follows.
+TIMED_OUT = {
+    "The current node timed out during startup": "Ray did not start within its 30 s; is this host busy?"
+}
+_GCS_SLOW = {
+    "Last connection error: Traceback": "Ray's GCS did not answer within its 20 s; is this host busy?"
+}
+# Of our head: at most four starts. Once it was ready it is not restarted: the actors of the run end with their cluster,
+# so a restarted head would be empty.
+_RESTART = RestartPolicy(
+    mode="until_ready", base=5.0, window=3600.0, max_failures=3, passing=TIMED_OUT | _GCS_SLOW
+)
 # Ports of Ray's helper processes -> their flags. We choose free ports. By default some are fixed numbers, which collide
 # with those of a second cluster on the host. The others the raylet reads from files, and it exits if its dashboard
 # agent has not started within 15 s (as in a cold start on busy cores); it does not wait for a port that is given.
@@ -110,9 +130,12 @@ def service(
             PortSpec("dashboard", infra.ray_dashboard_port, host, key="infrastructure.ray_dashboard_port"),
             *(PortSpec(name, number, host) for name, number in _helper_ports(config).items()),
         ),
-        probes=Probes(startup=version, startup_deadline=_DEADLINE, ready=version),
-        # The actors of the run end with their cluster, so a restarted head would be empty.
-        restart=RestartPolicy(mode="never"),
+        probes=Probes(
+            startup=Probe("log_line", pattern=STARTED, interval=0.5),
+            startup_deadline=_START_DEADLINE,
+            ready=version,
+        ),
+        restart=_RESTART,
         stop=stop_stages(config),
         gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
         files=(*files, *cluster),

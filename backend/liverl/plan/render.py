@@ -188,8 +188,9 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
     if restart.mode == "never":
         yield "restart   never"
     else:
+        when = {"until_ready": "of a start that fails for a reason which may pass"}
         yield (
-            f"restart   {restart.mode.replace('_', ' ')}, immediately, then with delays from "
+            f"restart   {when.get(restart.mode, restart.mode.replace('_', ' '))}, immediately, then with delays from "
             f"{restart.base:g} s, doubled up to {restart.cap:g} s; more than {restart.max_failures} in "
             f"{restart.window:g} s: gives up"
         )

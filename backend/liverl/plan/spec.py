@@ -94,15 +94,19 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
     The first restart is immediate; later ones are delayed by ``base * 2**n`` seconds up to ``cap``, each +-``jitter``
     (0..1). Earlier failures no longer count once a generation has been ready for ``stable`` seconds.
+
+    ``until_ready``: only a start is repeated that failed before the service was ready, and for a reason that may pass.
+    ``passing`` says which: a text in the log of the start -> why it failed, as a sentence.
     """
 
-    mode: Literal["never", "on_failure", "always"] = "on_failure"
+    mode: Literal["never", "on_failure", "always", "until_ready"] = "on_failure"
     base: float = 1.0
     cap: float = 60.0
     jitter: float = 0.2
     window: float = 300.0
     max_failures: int = 5
     stable: float = 60.0
+    passing: dict[str, str] = {}
 
 
 class StopStage(msgspec.Struct, frozen=True):

@@ -178,6 +178,15 @@ def read_regular(path: StrPath, most: int = LARGEST, *, inside: StrPath | None =
     return data
 
 
+def read_end(path: StrPath, begin: int, most: int) -> bytes:
+    """What a regular file has from byte ``begin`` on, of that the last ``most`` bytes. Raises what ``open_regular``
+    raises."""
+    with open_binary(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(begin, size - most))
+        return file.read(most)
+
+
 def overwrite(path: StrPath, data: bytes, mode: int = 0o644, *, inside: StrPath | None = None) -> None:
     """Replace the content of a file in its place, for files that are too small or too short-lived for a rename: a
     reader may see a part. Arguments as for ``open_append``.

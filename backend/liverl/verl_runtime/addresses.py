@@ -12,9 +12,10 @@ Responds to lines of JSON on stdin with lines of JSON on stdout, and exits at th
     <- {"id": 2, "nodes": ["e7ae..."], "question": {..}, "env": {"PYTHONPATH": "/x"}, "timeout": 60.0}
     -> {"id": 2, "facts": {"e7ae...": {.., "asked": [1.0, 2.0]}}, "errors": {}}
 
-``question`` and the facts are those of ``node_facts``; ``asked``: this host's clock before and after a node's answer.
-A node is asked by a task without CPUs. ``namespace`` is optional. Of actors only ``get_server_address`` is called.
-Ray's own output goes to stderr. If the cluster goes away, Ray's client ends this process and the pipe is closed.
+``question`` and the facts are those of ``liverl.hosts.node_facts``; ``asked``: this host's clock before and after a
+node's answer. A node is asked by a task without CPUs. ``namespace`` is optional. Of actors only
+``get_server_address`` is called. Ray's own output goes to stderr. If the cluster goes away, Ray's client ends this
+process and the pipe is closed.
 """
 
 import sys
@@ -117,7 +118,8 @@ class NodeAsker:
         """The task. Its module travels by value: the nodes need not have it."""
         if self._task is None:
             name = "liverl_node_facts"
-            spec = importlib.util.spec_from_file_location(name, f"{os.path.dirname(__file__)}/node_facts.py")
+            package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+            spec = importlib.util.spec_from_file_location(name, f"{package}/hosts/node_facts.py")
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module

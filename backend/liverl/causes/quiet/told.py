@@ -478,8 +478,9 @@ def _listen(listening: Listening, file: BinaryIO, begin: int, end: int) -> None:
 
 
 def total_in(line: str) -> int | None:
-    """The number of all steps, if the line of a trainer tells it."""
-    match = _TOTAL.search(line)
+    """The number of all steps, if the line of a trainer tells it. verl's fully asynchronous trainer first tells another
+    one: the later line counts."""
+    match = _VERSIONS.search(line) or _TOTAL.search(line)
     return (int(match[1].replace(",", "")) or None) if match is not None else None
 
 

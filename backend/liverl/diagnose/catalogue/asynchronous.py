@@ -21,9 +21,14 @@ MOST_STALE = 1.0
 LEAST_STALE = 0.1  # verl's default, and what comes after 0
 _KEYS = "verl.fully_async"
 _DROPPED = "fully_async/count/dropped_stale_samples"
-_STALENESS, _CONCURRENT, _MOST = (
+_STALENESS, _CONCURRENT, _MOST, _REQUIRED = (
     f"fully_async/static/{name}"
-    for name in ("staleness_threshold", "max_concurrent_samples", "max_required_samples")
+    for name in (
+        "staleness_threshold",
+        "max_concurrent_samples",
+        "max_required_samples",
+        "required_samples",
+    )
 )
 
 
@@ -85,6 +90,27 @@ def _staler(values: Mapping[str, float]) -> str | None:
         return None
     following = min(MOST_STALE, max(LEAST_STALE, 2 * now))
     return f"raise {_KEYS}.staleness_threshold from {now:g} to {following:g}"
+
+
+def fresher(values: Mapping[str, float]) -> str | None:
+    """What makes rollouts newer, with the next value of the staleness; None where nothing is left, or where these are
+    not the metrics of verl's fully asynchronous trainer."""
+    now = values.get(_STALENESS)
+    if now is None or now <= 0.0:
+        return None
+    following = 0.0 if now <= LEAST_STALE else max(LEAST_STALE, now / 2)
+    return f"lower {_KEYS}.staleness_threshold from {now:g} to {following:g}"
+
+
+def seldomer(values: Mapping[str, float]) -> str:
+    """What updates the replicas' weights less often. verl logs the number of steps between two updates only as a factor
+    of the largest number of samples: required samples * (1 + staleness) * steps."""
+    key = f"{_KEYS}.trigger_parameter_sync_step"
+    staleness, most, required = (values.get(one) for one in (_STALENESS, _MOST, _REQUIRED))
+    if staleness is None or most is None or not required:
+        return f"double {key}"
+    now = max(1, round(most / (required * (1.0 + staleness))))
+    return f"raise {key} from {now} to {2 * now}"
 
 
 def samples_dropped(window: Window) -> Iterator[Symptom | Resolved]:

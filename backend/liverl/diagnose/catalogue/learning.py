@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liverl.diagnose.catalogue.course import tells
+from liverl.diagnose.catalogue.asynchronous import fresher
+from liverl.diagnose.catalogue.course import evidence, newest, tells
 from liverl.diagnose.catalogue.metrics import flat_steps
 from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
+from liverl.observe.metrics.recent import RecentSteps
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
 PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.999 is usual
@@ -27,6 +29,18 @@ BROKEN_PEARSON = 0.9  # 0.75 was measured where routing was corrupted: the polic
 # Share of groups whose rewards are all the same from which miles' advisory warns, and so many groups at least.
 EQUAL_GROUPS, LEAST_GROUPS = 0.5, 8
 DROPPED = 0.1  # share (0..1) of trajectories that a filter drops
+# LiveRL's reason for dropping a trajectory -> what helps (liverl.md §8; R5 for the sandbox)
+_AGAINST = {
+    "timeout": "raise harbor_agent.override_timeout_sec and max_timeout_sec to twice as much, or lower "
+    "harbor_runtime.num_workers by half if the sandboxes are slow",
+    "overlong": "raise training.max_response_length to twice as much, or let the agent summarise earlier turns",
+    "max_turns_reached": "raise harbor_agent.max_iterations to twice as many",
+    "env_setup_failed": "look why sandboxes do not start: it is no fault of the model; lower "
+    "harbor_runtime.num_workers by half",
+}
+_UNKNOWN_REASON = (
+    "check the reasons first; env_setup_failed and timeout are failures of the sandboxes, not of the model"
+)
 
 
 def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
@@ -135,7 +149,8 @@ def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
 
 def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     """The engine and the trainer give the same tokens different probabilities. Not where the difference has grown from
-    near 0: then new weights do not arrive, which has its own rule.
+    near 0: then new weights do not arrive, which has its own rule. An estimate of a divergence from samples jumps: it
+    counts if it is over its limit in each of the newest three steps.
 
     Cascade attention is a cause only on GPUs other than Hopper, with long prompts, and with some versions of vLLM
     (knowledge/liverl.md §7 T13): it is proposed where none of these is known not to hold."""
@@ -144,7 +159,7 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
         return
     diff = metrics.values.get("training/rollout_probs_diff_mean")
     pearson = metrics.values.get("training/rollout_actor_probs_pearson_corr")
-    kl = metrics.values.get("rollout_corr/kl")
+    kl = _divergence(window.beside.recent)
     off: list[Evidence] = []
     largest = ROLLOUT_KL
     if diff is not None and diff > PROBS_DIFF:
@@ -160,6 +175,7 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     if not off:
         return
     broken = pearson is not None and pearson < BROKEN_PEARSON
+    staler = fresher(metrics.values)
     yield Symptom(
         id="rollout_mismatch",
         severity="critical" if broken else "warning",
@@ -169,9 +185,16 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
         fix=f"{weigh(window).fix}compare the data types of engine and trainer, the chat template with the messages "
         "that the agents send, and, for mixture-of-experts models, set actor_rollout_ref.actor.router_replay.mode: R3 "
         "and actor_rollout_ref.rollout.enable_rollout_routing_replay: true (keys of trainer.overrides). "
-        "If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference",
+        f"If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference"
+        + ("" if staler is None else f": {staler}"),
         evidence=tuple(off),
     )
+
+
+def _divergence(recent: RecentSteps) -> float | None:
+    """The value of ``rollout_corr/kl`` that is nearest to 0 in the newest ``IN_A_ROW`` steps; None if one lacks it."""
+    key = "rollout_corr/kl"
+    return min((step.values[key] for step in newest(recent, key)), key=abs, default=None)
 
 
 def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
@@ -192,25 +215,26 @@ def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
-    """The trainer's filter dropped more than ``DROPPED`` of the newest step's trajectories."""
-    metrics = window.now.metrics
-    share = metrics.values.get("trajectory_filter/invalid_ratio") if metrics is not None else None
-    if metrics is None or share is None or share <= DROPPED:
+    """The trainer's filter dropped more than ``DROPPED`` of the trajectories of each of the newest steps."""
+    key, prefix = "trajectory_filter/invalid_ratio", "trajectory_filter/reason/"
+    steps = newest(window.beside.recent, key)
+    if not steps or any(step.values[key] <= DROPPED for step in steps):
         return
-    prefix = "trajectory_filter/reason/"
+    metrics, share = steps[-1], steps[-1].values[key]
     reasons = sorted(
-        ((v, k.removeprefix(prefix)) for k, v in metrics.values.items() if k.startswith(prefix)), reverse=True
+        ((v, k.removeprefix(prefix)) for k, v in metrics.values.items() if v and k.startswith(prefix)),
+        reverse=True,
     )
+    helps = next((_AGAINST[reason] for _, reason in reasons if reason in _AGAINST), _UNKNOWN_REASON)
     yield Symptom(
         id="trajectories_dropped",
         severity="warning",
         title="trajectories are dropped before the update",
         cause=f"{share:.0%} of the trajectories of step {metrics.step} were dropped: the policy is trained "
-        f"on the rest, "
-        "whose rewards and lengths may differ",
-        fix="check the reasons first; env_setup_failed and timeout are failures of the sandboxes, not of the model",
+        f"on the rest, whose rewards and lengths may differ. It was above {DROPPED:.0%} in the last {len(steps)} steps",
+        fix=helps,
         evidence=tuple(Evidence(f"{name}: {number:g}", value=number) for number, name in reasons[:SHOWN])
-        or (Evidence(f"trajectory_filter/invalid_ratio {share:.3g}", value=share),),
+        or evidence(steps, key),
     )
 
 

@@ -3,10 +3,11 @@ rollouts that several policies wrote. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isclose
 from typing import NamedTuple
 
+from liverl.diagnose.catalogue.asynchronous import fresher, seldomer
 from liverl.diagnose.catalogue.course import (
     Rise,
     evidence,
@@ -116,8 +117,9 @@ def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{key} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy)"
         f"{_level(steps[-1])}: the importance weights differ so much that a few samples dominate the gradient, as "
         "happens with weights per sequence on long responses, or with rollouts of old policies",
-        fix=f"set training.rollout_is to {_OTHER.get(level_of(steps[-1]), 'token or null')}; in asynchronous training "
-        "lower verl.fully_async.staleness_threshold (default 0.1; 0 = strictly on-policy)",
+        fix=f"set training.rollout_is to {_OTHER.get(level_of(steps[-1]), 'token or null')}; "
+        + (fresher(_limits(recent)) or "in asynchronous training lower verl.fully_async.staleness_threshold")
+        + " (0.1 is its default, 0 strictly on-policy)",
         evidence=evidence(steps, key),
     )
 
@@ -160,10 +162,16 @@ def rollouts_partial(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"{share:.0%} of the rollouts were written by several policies",
         cause=f"{_PARTIAL} was above {PARTIAL:g} in the last {len(steps)} steps: most rollouts take longer than the "
         "trainer takes between two updates of the replicas' weights, so each of them mixes several policies",
-        fix="double verl.fully_async.trigger_parameter_sync_step, or give the rollouts more "
-        "GPUs; watch rollout_corr/kl, which shows whether the mixture does harm (above 0.01)",
+        fix=f"{seldomer(_limits(recent))}, or give the rollouts more GPUs; watch rollout_corr/kl, which shows whether "
+        "the mixture does harm (above 0.01)",
         evidence=(*evidence(steps, _PARTIAL), *evidence(steps[-1:], _SPAN)),
     )
+
+
+def _limits(recent: RecentSteps) -> Mapping[str, float]:
+    """The metrics of the newest two steps together: the rollouter's row, which comes first, has the limits of verl's
+    fully asynchronous trainer."""
+    return {key: value for step in recent.steps[-2:] for key, value in step.values.items()}
 
 
 def _versions(now: Snapshot) -> Iterator[Evidence]:

@@ -129,7 +129,8 @@ class ReplicaStages:
             parsed = parse_prefixes(line)
             actor = parsed.processes[0] if parsed.processes else None
             if actor is None or not self._serves(actor):
-                others.append(parsed.text)
+                # At which process a breakpoint waits, its prefix says.
+                others.append(line if "RemotePdb" in line else parsed.text)
                 continue
             replica = self._replica(actor)
             for process in parsed.processes[1:]:

@@ -26,7 +26,7 @@ from liverl.supervise.services import prepare, probes, state_machine
 from liverl.supervise.services.failpoints import crashpoint
 from liverl.supervise.services.leader import Leader, LeaderProcess
 from liverl.supervise.services.state_machine import MachineState
-from liverl.util.regular_file import read_text
+from liverl.util.regular_file import read_end, read_text
 
 if TYPE_CHECKING:
     from liverl.supervise.services.keeper_manager import KeeperManager
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from liverl.supervise.services.records import Records
 
 Role = Literal["current", "incoming", "retiring"]
+
+_LAST_BYTES = 1 << 20  # of a start's log that are searched for why it failed
 
 
 class InstanceHost(Protocol):
@@ -456,7 +458,8 @@ class Instance:
                 elif self.hub.process_scan.tables != tables_before or not empty_scans:
                     empty_scans += 1
                 if empty_scans >= 2:
-                    self.feed(state_machine.TreeEmpty(generation))
+                    passing = await self._passing(process)
+                    self.feed(state_machine.TreeEmpty(generation, passing))
                     return
                 if empty_scans:
                     await asyncio.sleep(0.001)
@@ -466,6 +469,18 @@ class Instance:
                 continue
             await asyncio.sleep(pause)
             pause = min(0.25, pause * 1.6)
+
+    async def _passing(self, process: LeaderProcess | None) -> str:
+        """Why a start failed that may succeed when repeated, by the end of its log; "" if that does not say so."""
+        passing = self.spec.restart.passing
+        if not passing or process is None:
+            return ""
+        try:
+            end = await asyncio.to_thread(read_end, process.log, process.log_start, _LAST_BYTES)
+        except OSError:
+            return ""
+        text = end.decode(errors="replace")
+        return next((why for words, why in passing.items() if words in text), "")
 
     def close(self) -> None:
         """Cancel all tasks and timers; the process keeps running. Called when the backend exits."""

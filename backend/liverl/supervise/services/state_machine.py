@@ -200,9 +200,11 @@ class LeaderExited:
 
 @dataclass(frozen=True)
 class TreeEmpty:
-    """No process of the tree is left."""
+    """No process of the tree is left. ``passing``: why the start failed, if by its log that may pass
+    (``RestartPolicy.passing``); "" = it does not say so."""
 
     generation: int
+    passing: str = ""
 
 
 @dataclass(frozen=True)
@@ -330,8 +332,8 @@ def _step(
             return _begin_stop(machine, now, rules, "fail", why, 0)
         case LeaderExited(exit=exit_):
             return _leader_exited(machine, now, rules, exit_)
-        case TreeEmpty() if machine.state == "stopping" and machine.leader_gone:
-            return _tree_empty(machine, now, rules, jitter)
+        case TreeEmpty(passing=passing) if machine.state == "stopping" and machine.leader_gone:
+            return _tree_empty(machine, now, rules, jitter, passing if machine.ready_at is None else "")
         case DeadlinePassed() if machine.deadline is not None and now >= machine.deadline:
             return _due(machine, now, rules)
         case _:
@@ -457,7 +459,7 @@ def _tree_stage(rules: RestartRules) -> int:
 
 
 def _tree_empty(
-    machine: MachineState, now: float, rules: RestartRules, jitter: float
+    machine: MachineState, now: float, rules: RestartRules, jitter: float, passing: str
 ) -> tuple[MachineState, tuple[Action, ...]]:
     machine = replace(machine, stuck=False)
     if machine.after == "down" or not machine.wanted:
@@ -473,7 +475,7 @@ def _tree_empty(
     done = machine.exit is not None and machine.exit.ok and not machine.ended_by_us
     if done and rules.completes and rules.restart.mode != "always":
         return _to(machine, "stopped", now, "completed (exit 0)"), ()
-    return _after_failure(machine, now, rules, jitter, _failure(machine, rules))
+    return _after_failure(machine, now, rules, jitter, passing or _failure(machine, rules), bool(passing))
 
 
 def _failure(machine: MachineState, rules: RestartRules) -> str:
@@ -485,12 +487,12 @@ def _failure(machine: MachineState, rules: RestartRules) -> str:
 
 
 def _after_failure(
-    machine: MachineState, now: float, rules: RestartRules, jitter: float, why: str
+    machine: MachineState, now: float, rules: RestartRules, jitter: float, why: str, passing: bool = False
 ) -> tuple[MachineState, tuple[Action, ...]]:
     policy = rules.restart
     if not machine.wanted:
         return _to(machine, "stopped", now, "stopped"), ()
-    if policy.mode == "never":
+    if policy.mode == "never" or (policy.mode == "until_ready" and not passing):
         return _to(machine, "failed", now, why, last_failure=why), ()
     stable = (
         machine.ready_at is not None

@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):
-    """What nodes have, by node id: ``facts`` as ``verl_runtime/node_facts.py`` tells them, ``errors`` why one did not
+    """What nodes have, by node id: ``facts`` as ``hosts/node_facts.py`` tells them, ``errors`` why one did not
     answer."""
 
     facts: dict[str, dict[str, Any]] = {}

@@ -21,7 +21,7 @@ def look(question: dict[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "at": time.time(),
         "shm_total": _shared_memory(),
-        "unseen": _unseen(question["paths"], question["writable"]),
+        "unseen": unseen(question["paths"], question["writable"]),
         "unreached": _unreached(question["reach"], question["seconds"]),
         "versions": {name: _version(name) for name in question["packages"]},
         "origins": {name: _origin(name) for name in ORIGINS},
@@ -39,7 +39,7 @@ def _shared_memory() -> int:
     return stats.f_frsize * stats.f_blocks
 
 
-def _unseen(paths: dict[str, str], writable: list[str]) -> dict[str, str]:
+def unseen(paths: dict[str, str], writable: list[str]) -> dict[str, str]:
     """Key -> why its path cannot be used here; without those that can."""
     import os
 
