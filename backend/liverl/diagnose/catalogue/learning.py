@@ -225,14 +225,14 @@ def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
         ((v, k.removeprefix(prefix)) for k, v in metrics.values.items() if v and k.startswith(prefix)),
         reverse=True,
     )
-    helps = next((_AGAINST[reason] for _, reason in reasons if reason in _AGAINST), _UNKNOWN_REASON)
+    known = next((reason for _, reason in reasons if reason in _AGAINST), "")
     yield Symptom(
         id="trajectories_dropped",
         severity="warning",
         title="trajectories are dropped before the update",
         cause=f"{share:.0%} of the trajectories of step {metrics.step} were dropped: the policy is trained "
         f"on the rest, whose rewards and lengths may differ. It was above {DROPPED:.0%} in the last {len(steps)} steps",
-        fix=helps,
+        fix=_AGAINST.get(known, _UNKNOWN_REASON),
         evidence=tuple(Evidence(f"{name}: {number:g}", value=number) for number, name in reasons[:SHOWN])
         or evidence(steps, key),
     )
