@@ -310,8 +310,17 @@ def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mappi
 
 def _otherwise_rewarded(config: RunConfig) -> bool:
     """Whether a model, or a reward manager of the user's, computes the rewards."""
-    models = (_override(config, key, "").lower() for key in _REWARD_MODELS)
-    return "true" in models or any(_override(config, key, "") for key in _REWARD_MANAGERS)
+    return has_reward_model(config) or has_reward_manager(config)
+
+
+def has_reward_model(config: RunConfig) -> bool:
+    """Whether verl runs a reward model, whose address it gives to the reward function."""
+    return "true" in (_override(config, key, "").lower() for key in _REWARD_MODELS)
+
+
+def has_reward_manager(config: RunConfig) -> bool:
+    """Whether a reward manager of the user's computes the rewards."""
+    return any(_override(config, key, "") for key in _REWARD_MANAGERS)
 
 
 def harbor_tasks(config: RunConfig, file: File) -> tuple[Task, ...]:
