@@ -150,8 +150,12 @@ def test_a_call_without_times_counts_for_nothing(began: float | None, seconds: f
         ({"agent": 8.0, "verifier": 9.0}, 99.0, "verifier"), ({"queue": 9.0, "agent": 8.0}, 8.0, "queue"),
     ],
 )  # fmt: skip
-def test_what_most_of_the_time_went_to(seconds: dict[str, float], model: float | None, expected: str) -> None:
-    assert spent_on(seconds, model) == expected
+@pytest.mark.parametrize("kind", ["chat", "task", ""])
+def test_what_most_of_the_time_went_to(
+    seconds: dict[str, float], model: float | None, expected: str, kind: str
+) -> None:
+    expected = "reward" if (kind, expected) == ("chat", "tool") else expected  # it has no tools
+    assert spent_on(seconds, model, kind) == expected
 
 
 def head(name: str = "a", **more: Any) -> TrialHead:

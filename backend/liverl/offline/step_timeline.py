@@ -17,7 +17,7 @@ import msgspec
 from liverl.diagnose.where import parts
 from liverl.model import TrialHead, UnixTime
 from liverl.observe.history import INTERVAL, read_history
-from liverl.observe.trials.phases import AGENT, MODEL, PHASES, TOOL, WAITS
+from liverl.observe.trials.phases import AGENT, MODEL, PHASES, WAITS, beside_model
 from liverl.observe.trials.replica_names import replica_name
 from liverl.observe.trials.step_times import FinishedStep, StepTimes
 from liverl.observe.trials.steps import heads_of_step
@@ -232,23 +232,23 @@ def _spans(head: TrialHead, trial: Trajectory, now: float) -> Iterator[Span]:
         elif not calls:
             yield Span(AGENT, begin, at)
         else:
-            yield from _calls(calls, begin, at)
+            yield from _calls(calls, begin, at, beside_model(head.kind))
 
 
-def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float) -> Iterator[Span]:
-    """The time of an agent: in its calls it waits for the model, behind each of them for a tool. Before the first one
-    no tool was called."""
+def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float, rest: str) -> Iterator[Span]:
+    """The time of an agent: in its calls it waits for the model, behind each of them for a tool or its reward
+    (``rest``). Before the first one no tool was called."""
     at = begin
     for first, last in calls:
         first, last = max(first, at), min(last, end)
         if last <= first:
             continue
         if first > at:
-            yield Span(TOOL if at > begin else AGENT, at, first)
+            yield Span(rest if at > begin else AGENT, at, first)
         yield Span(MODEL, first, last)
         at = last
     if at < end:
-        yield Span(TOOL, at, end)
+        yield Span(rest, at, end)
 
 
 def _waits(lanes: Sequence[TrialLane]) -> dict[str, float]:

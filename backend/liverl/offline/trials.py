@@ -343,7 +343,8 @@ def _head(run: RunDir, state: Snapshot | None, path: str, trajectory: Trajectory
     return replace(
         head,
         waits_for=head.waits_for or waits_for(head),
-        spent_on=head.spent_on or ("" if trajectory.running else spent_on(head.phases, head.model_seconds)),
+        spent_on=head.spent_on
+        or ("" if trajectory.running else spent_on(head.phases, head.model_seconds, head.kind)),
     )
 
 

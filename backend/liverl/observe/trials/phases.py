@@ -22,7 +22,8 @@ FILE = "phases.json"  # in a trial's directory: phase -> Unix seconds at which i
 LARGEST = 64 << 10  # bytes read of it
 # What a trial waits for in a phase; in that of its agent for the model or a tool.
 WAITS: dict[str, str] = {"queue": "queue", "setup": "sandbox", "verifier": "verifier"}
-MODEL, TOOL, AGENT = "model", "tool", "agent"
+MODEL, TOOL, AGENT, REWARD = "model", "tool", "agent", "reward"
+CHAT = "chat"  # the kind of agent that has no tools: what is not the model's time is that of its reward
 _SETUPS = ("environment_setup", "agent_setup")  # of the sandbox, and of the agent in it
 SILENT = 8  # sessions without a request that are reported, at most: of fewer all are known
 
@@ -105,26 +106,31 @@ def phases_of(result: Mapping[str, Any] | None, begun: Mapping[str, Any], queued
 
 
 def waits_for(head: TrialHead, silent: frozenset[str] | None = None) -> str:
-    """What a running trial waits for: ``queue``, ``sandbox``, ``verifier``, ``model`` or ``tool``; "" if that is not
-    known, or if it has ended. ``silent``: names of the trials whose sessions are open and have no request, if all of
-    them are known: None if not."""
+    """What a running trial waits for: ``queue``, ``sandbox``, ``verifier``, ``model``, ``tool``, or ``reward`` where
+    its agent has no tools; "" if that is not known, or if it has ended. ``silent``: names of the trials whose sessions
+    are open and have no request, if all of them are known: None if not."""
     if head.state != "running":
         return ""
     if head.phase in WAITS:
         return WAITS[head.phase]
     if silent is None or head.rewrites is None:  # it goes through no session, as far as its records say
         return ""
-    return TOOL if head.name in silent else MODEL
+    return beside_model(head.kind) if head.name in silent else MODEL
 
 
-def spent_on(seconds: Mapping[str, float], model_seconds: float | None) -> str:
+def beside_model(kind: str) -> str:
+    """What a trial waits for while no model answers it. ``kind``: of its agent."""
+    return REWARD if kind == CHAT else TOOL
+
+
+def spent_on(seconds: Mapping[str, float], model_seconds: float | None, kind: str) -> str:
     """What most of an ended trial's time went to, in the words of ``waits_for``, or ``agent`` where its calls have no
     durations; "" if nothing is known of its phases."""
-    parts = waited(seconds, model_seconds)
+    parts = waited(seconds, model_seconds, kind)
     return max(parts, key=lambda name: parts[name]) if any(parts.values()) else ""
 
 
-def waited(seconds: Mapping[str, float], model_seconds: float | None) -> dict[str, float]:
+def waited(seconds: Mapping[str, float], model_seconds: float | None, kind: str) -> dict[str, float]:
     """The seconds of an ended trial by what it waited for, in the words of ``waits_for``, or ``agent`` where its calls
     have no durations."""
     parts = {WAITS[phase]: spent for phase, spent in seconds.items() if phase in WAITS}
@@ -132,7 +138,7 @@ def waited(seconds: Mapping[str, float], model_seconds: float | None) -> dict[st
     if agent is not None and model_seconds is None:
         parts[AGENT] = agent
     elif agent is not None and model_seconds is not None:
-        parts |= {MODEL: min(model_seconds, agent), TOOL: max(0.0, agent - model_seconds)}
+        parts |= {MODEL: min(model_seconds, agent), beside_model(kind): max(0.0, agent - model_seconds)}
     return parts
 
 

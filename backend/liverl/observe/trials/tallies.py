@@ -104,7 +104,7 @@ class Tally:
 
     def _add_times(self, head: TrialHead) -> None:
         """What a finished trial waited for, when it ran, and what served it."""
-        for what, seconds in waited(head.phases, head.model_seconds).items():
+        for what, seconds in waited(head.phases, head.model_seconds, head.kind).items():
             self.waits[what] = self.waits.get(what, 0.0) + seconds
         ran = sum(seconds for phase, seconds in head.phases.items() if phase != "queue")
         took = ran or head.took(head.last_at)

@@ -312,7 +312,7 @@ class Trial:
             model_seconds=None if self._busy.total is None else round(self._busy.total, 3),
         )
         waits = waits_for(head)
-        spent = "" if head.state == "running" else spent_on(head.phases, head.model_seconds)
+        spent = "" if head.state == "running" else spent_on(head.phases, head.model_seconds, head.kind)
         return msgspec.structs.replace(head, waits_for=waits, spent_on=spent) if waits or spent else head
 
     def _settled(self, now: float) -> bool:
