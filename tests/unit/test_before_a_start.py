@@ -50,7 +50,7 @@ OFF = ("training.test_freq=-1", "training.val_before_train=false")
                 "rows       /w/t.parquet: 64 rows: chat 64",
                 "reward     r.py:score",
                 "agent      chat",
-                "validation no validation runs: training.test_freq is not above 0, and training.val_before_train is false",
+                "validates  never: training.test_freq is not above 0, and training.val_before_train is false",
                 "first      environment verl: will be built at the start of the run, and looked at then",
             ],
         ),
@@ -60,7 +60,7 @@ OFF = ("training.test_freq=-1", "training.val_before_train=false")
             [
                 "reward     of the agent, else verl's function for the data_source",
                 "agent      auto",
-                "validation every 2 steps and before the training, on /w/v.parquet",
+                "validates  every 2 steps and before the training, on /w/v.parquet",
             ],
         ),
     ],

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.registry import own_verl
-from liverl.preflight.verl import NO_VALIDATION, VAL, validates
+from liverl.preflight.verl import NEVER, VAL, validates
 
 BUILT = "environment "  # the beginning of the names of checks of environments
 _TO_BUILD = "will be built"
@@ -29,7 +29,7 @@ def own_lines(config: RunConfig, checks: Sequence[Check]) -> Iterator[str]:
     )
     yield f"reward     {own}"
     yield f"agent      {config.agent.kind}"
-    yield f"validation {_validation(config)}"
+    yield f"validates  {_validation(config)}"
     for check in checks:
         if check.status == "skipped" and _TO_BUILD in check.text and check.name.startswith(BUILT):
             yield f"first      {check.name}: {check.text}"
@@ -37,7 +37,7 @@ def own_lines(config: RunConfig, checks: Sequence[Check]) -> Iterator[str]:
 
 def _validation(config: RunConfig) -> str:
     if not validates(config):
-        return NO_VALIDATION
+        return f"never: {NEVER}"
     every = config.training.test_freq
     parts = [f"every {every} steps"] if every > 0 else []
     parts += ["before the training"] if config.training.val_before_train else []

@@ -40,9 +40,8 @@ MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
 VAL = "data.val_index"
-NO_VALIDATION = (
-    "no validation runs: training.test_freq is not above 0, and training.val_before_train is false"
-)
+NEVER = "training.test_freq is not above 0, and training.val_before_train is false"
+NO_VALIDATION = f"no validation runs: {NEVER}"
 UNREAD = (
     "no row was read: there is no verl environment yet; up builds it, and reads the rows before the start"
 )
