@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from liverl.util.plural import quantity
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 # Decorators that leave the arguments of what they wrap as they are.
 _TRANSPARENT = (
@@ -136,7 +138,7 @@ def tool_functions(tree: ast.Module, file: str) -> Found:
         ):
             return Found(unknown="a star import may have its functions")
         words = "no function has the decorator @function_tool, so that there is no tool"
-        return Found(fault=f"{file}: {words}; add it: from verl.tools.function_tool import function_tool")
+        return Found(fault=f"{file}: {words}; verl has it in its tools/function_tool.py")
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (why := _no_tool(node)):
             return Found(fault=f"{file}:{node.lineno}: {node.name}{_signature(node)} {why}")
@@ -205,7 +207,7 @@ def _cannot_take(given: ast.arguments, call: Call, own: int) -> str:
 
 
 def _count(number: int) -> str:
-    return "no argument" if number <= 0 else f"{number} argument{'s' if number > 1 else ''}"
+    return "no argument" if number <= 0 else quantity(number, "argument")
 
 
 def _signature(node: Function) -> str:
