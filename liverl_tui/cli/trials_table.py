@@ -192,7 +192,7 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("no reward", head.no_reward),
         ("started", _stamp(head.started_at)),
         ("time", short_time(head.took(now))),
-        ("phases", phase_words(head.phases, head.model_seconds)),
+        ("phases", phase_words(head.phases, head.model_seconds, head.kind)),
         ("phase", _phase_now(head, now)),
         ("waits for", WAITED.get(head.waits_for, "not known" if head.state == "running" else "")),
         ("most time", f"for {WAITED[head.spent_on]}" if head.spent_on in WAITED else ""),

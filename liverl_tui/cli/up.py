@@ -317,14 +317,18 @@ def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Che
 
 
 def _opens(checks: Sequence[Check], options: UpOptions) -> bool:
-    """Whether the interface opens on the checks before the run starts: one warns or fails, and somebody is there."""
+    """Whether the interface opens on the checks before the run starts: one fails, or warns of what this start alone
+    has, and somebody is there."""
+    from liverl.preflight.registry import asks
+
     shows = _mode(options) == "interface" and not options.detach and not options.yes
-    return shows and any(check.status in ("warn", "fail") for check in checks)
+    return shows and asks(checks)
 
 
 def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[bool, Sequence[Check]]:
     from liverl.plan.render import plan_brief
     from liverl.preflight import again_on_enter
+    from liverl.preflight.own_lines import own_lines
     from liverl_tui.app.settings import before_textual
     from liverl_tui.keys import in_force
 
@@ -333,7 +337,8 @@ def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[b
     from liverl_tui.app.before_start import ask
 
     again = partial(again_on_enter, plan, loaded.config, checks)
-    return ask(checks, plan_brief(plan), loaded.config.ui.theme, again=again, mouse=loaded.config.ui.mouse)
+    brief = plan_brief(plan) + "".join(f"{line}\n" for line in own_lines(loaded.config, checks))
+    return ask(checks, brief, loaded.config.ui.theme, again=again, mouse=loaded.config.ui.mouse)
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from liverl.agents.checks import Check
 from liverl.observe.trials.pairing import LastCommand
-from liverl.observe.trials.verifier import VerifierReport
+from liverl.observe.trials.verifier import RESULT, VerifierReport
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.words import one_line
 
 UNKNOWN = (
-    "the verifier recorded only the reward: no verifier/checks.json, verifier/ctrf.json or output. "
-    "To see reasons here, let your verifier write verifier/checks.json"
+    "only the reward is recorded: no verifier/checks.json, verifier/ctrf.json or output. To see reasons here, let "
+    "your verifier write verifier/checks.json, or your reward function return a dict"
 )
 NOT_RECORDED = "(no answer is recorded)"
 _MARKS = {True: "✔", False: "✖", None: "○"}
@@ -44,6 +44,8 @@ def parts_words(rewards: Mapping[str, float]) -> str:
 
 def counted(report: VerifierReport) -> str:
     """``1 of 3 checks failed``, ``3 checks passed``; "" without checks."""
+    if report.source == RESULT:  # the reward function's values, which are no checks
+        return ""
     every = report.passed + report.failed
     skipped = len(report.checks) - every
     if not every:
@@ -69,7 +71,8 @@ def report_lines(rewards: Mapping[str, float], report: VerifierReport) -> list[s
     its output."""
     lines = [f"parts: {words}"] if (words := parts_words(rewards)) else []
     if report.checks:
-        lines.append(f"checks: {counted(report)}" + (f" ({report.source})" if report.source else ""))
+        if words := counted(report):
+            lines.append(f"checks: {words}" + (f" ({report.source})" if report.source else ""))
         for check in report.checks:
             lines.append(f"  {mark_of(check)} {one_line(check.what)}")
             lines += [f"      {line}" for line in check_lines(check)] if check.passed is not True else []

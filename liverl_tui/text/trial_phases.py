@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from liverl.observe.trials.phases import PHASES
+from liverl.observe.trials.phases import PHASES, REWARD, TOOL, beside_model
 from liverl_tui.text.words import duration
 
 WAITED = {
@@ -12,9 +12,11 @@ WAITED = {
     "sandbox": "its sandbox",
     "model": "the model",
     "tool": "a tool",
+    "reward": "its reward",
     "agent": "its agent (model and tools)",
     "verifier": "its verifier",
 }
+_REST = {TOOL: "tools", REWARD: "reward"}  # of an agent's time, what is not the model's
 
 
 def short_time(seconds: float | None) -> str:
@@ -22,8 +24,9 @@ def short_time(seconds: float | None) -> str:
     return f"{seconds:.1f}s" if seconds is not None and 0 <= seconds < 9.95 else duration(seconds)
 
 
-def phase_words(seconds: Mapping[str, float], model_seconds: float | None) -> str:
-    """``setup 8.1s, agent 30s (model 20s, tools 10s), verifier 3.0s``; "" if nothing is known."""
+def phase_words(seconds: Mapping[str, float], model_seconds: float | None, kind: str) -> str:
+    """``setup 8.1s, agent 30s (model 20s, tools 10s), verifier 3.0s``; "" if nothing is known.
+    ``kind``: of its agent."""
     words = []
     for phase in PHASES:
         if phase not in seconds:
@@ -31,6 +34,6 @@ def phase_words(seconds: Mapping[str, float], model_seconds: float | None) -> st
         word = f"{phase} {short_time(seconds[phase])}"
         if phase == "agent" and model_seconds is not None:
             model = min(model_seconds, seconds[phase])
-            word += f" (model {short_time(model)}, tools {short_time(seconds[phase] - model)})"
+            word += f" (model {short_time(model)}, {_REST[beside_model(kind)]} {short_time(seconds[phase] - model)})"
         words.append(word)
     return ", ".join(words)

@@ -91,7 +91,7 @@ async def test_harbor_ends_its_own_within_seconds(tmp_path: Path, image: str) ->
     head = head_at(trials.run, "trials/t-1a2b3c4d")
     assert head is not None and trials.phases == ["setup", "agent", "verifier"] == list(head.phases)
     assert 2.0 <= head.phases["agent"] < 60 and head.rewards == {"reward": 1.0}
-    print(f"phases of a trial in Docker: {phase_words(head.phases, None)}")
+    print(f"phases of a trial in Docker: {phase_words(head.phases, None, head.kind)}")
     assert of_project("t-1a2b3c4d") == {} and lost_trials(trials.run) == frozenset()
     assert [entry.event for entry in read_ledgers(trials.run)] == ["begun", "over"]
 

@@ -14,8 +14,10 @@ import pynvml
 import yaml
 
 from liverl.embedded import modeldir
+from liverl.util.parquet import parquet
 
 GIB = 1 << 30
+ROWS = parquet({"prompt": ["a"]}, {"prompt": str})  # with the column that is asked for
 
 
 def safetensors(path: Path, size: int = 64, *, cut: int = 0) -> None:
@@ -50,7 +52,7 @@ def configured(folder: Path, topology: str) -> Path:
     place = model(folder / "models" / "Toy-1B")
     (folder / "data").mkdir()
     for name in ("train", "val"):
-        (folder / "data" / f"{name}.parquet").write_bytes(b"PAR1....PAR1")
+        (folder / "data" / f"{name}.parquet").write_bytes(ROWS)
     (folder / "start.sh").write_text("true\n")
     (folder / "venv" / "bin").mkdir(parents=True)
     (folder / "venv" / "bin" / "python").symlink_to(sys.executable)

@@ -21,6 +21,7 @@ from kit.waiting import wait_until
 from liverl.preflight.record import read
 from liverl.preflight.verl import MODULES
 from liverl.rundir.layout import RunDir
+from liverl.util.parquet import parquet
 
 ARROW = """
 class Struct(list):
@@ -60,8 +61,8 @@ class Leaves(list):
 
 class ParquetFile:
     def __init__(self, name):
-        with open(name, "rb") as file:
-            self.rows = json.loads(file.read()[4:])
+        with open(f"{name}.json") as file:
+            self.rows = json.load(file)
         first = self.rows[0]
         self.schema_arrow = S(names=list(first))
         self.schema = Leaves(
@@ -119,7 +120,9 @@ class Launch:
         self.rows(ROW)
 
     def rows(self, *rows: dict[str, Any]) -> None:
-        self.data.write_bytes(b"PAR1" + json.dumps(rows).encode())
+        texts = {name: [json.dumps(row[name]) for row in rows] for name in rows[0]}
+        self.data.write_bytes(parquet(texts, dict.fromkeys(texts, str)))  # its footer is read before
+        Path(f"{self.data}.json").write_text(json.dumps(rows))
 
     def up(self, name: str = "first") -> subprocess.CompletedProcess[str]:
         return self.command("up", "--no-ui", "--yes", "--name", name)

@@ -42,7 +42,7 @@ from liverl.verl_runtime.endings import StepMetrics, metrics_of, wrap
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt
 from liverl.verl_runtime.step_endings import Counts, StepEndings, of_step, read_step, together
 from liverl.verl_runtime.tokens import Assembly, Row
-from liverl.verl_runtime.worker_facts import extra_fields, validates
+from liverl.verl_runtime.worker_facts import extra_fields, reward_from, validates
 
 FAILED = exited(1, "exited with 1")
 LATE = Ended("timeout", why="late", same="timeout")
@@ -641,3 +641,26 @@ def test_rows_without_an_index_have_longer_names() -> None:
         prompt = read_prompt({**row, "extra_info": extra}, {}, settings)
         assert len(prompt.name().rpartition("-")[2]) == digits
         assert len({prompt.name(0, taken) for taken in range(3)} | {prompt.name(1)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "row", "expected"),
+    [
+        (
+            {"reward": {"custom_reward_function": {"path": "/w/r.py", "name": "score"}}},
+            {"reward_model": {"ground_truth": "18"}},
+            {"function": "r.py:score", "ground_truth": "18"},
+        ),
+        (
+            {"reward": {"custom_reward_function": {"path": None, "name": "compute_score"}}},
+            {"data_source": "openai/gsm8k", "reward_model": None},
+            {"function": "verl's function for data_source openai/gsm8k"},
+        ),
+        ({}, {"data_source": "a"}, {"function": "verl's function for data_source a"}),
+        (object(), {}, {"function": "verl's function for data_source None"}),
+    ],
+)
+def test_a_result_says_which_function_gives_the_reward(
+    config: Any, row: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert reward_from(config, row) == {"reward_from": expected}

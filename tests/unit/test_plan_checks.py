@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from liverl.preflight.running import HOST
+from liverl.util.parquet import parquet
 from liverl_tui.cli import main as cli
 
 SCRIPT = "run: {topology: verl, engine: vllm}\ntrainer: {kind: command, command: [bash, start.sh]}\n"
@@ -52,10 +53,10 @@ def test_a_run_of_verl_without_its_environment(capsys: pytest.CaptureFixture[str
 
 
 def test_rows_that_nothing_can_read_are_skipped(capsys: pytest.CaptureFixture[str], home: Path) -> None:
-    (home / "t.parquet").write_bytes(b"PAR1" + b"x" * 20 + b"PAR1")
+    (home / "t.parquet").write_bytes(parquet({"prompt": ["a"]}, {"prompt": str}))
     words = ("--set", f"data.train_index={home}/t.parquet", "--set", f"data.val_index={home}/t.parquet")
     _, checks, skipped = planned(capsys, "--profile", "cpu-verl", *words)
-    assert checks["data.train_index"] == "ok" and "no row was read" in skipped["data rows"]
+    assert checks["data.train_index"] == "skipped" and "no row was read" in skipped["data rows"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from liverl.plan import make_plan
 from liverl.preflight import data_rows, verl
 from liverl.preflight.data_rows import Alike, Answer, File, Scored
 from liverl.preflight.rows_program import AS_TEXT, NO_MESSAGES, NO_TEXT, look
+from liverl.util.parquet import parquet
 
 PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
 needs_parquet = pytest.mark.skipif(
@@ -355,7 +356,7 @@ def test_rows_of_several_groups_with_one_fault_are_counted_together() -> None:
 def test_it_is_said_that_no_row_was_read_where_nothing_can_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "t.parquet").write_bytes(b"PAR1" + b"x" * 20 + b"PAR1")
+    (tmp_path / "t.parquet").write_bytes(parquet({"prompt": ["a"]}, {"prompt": str}))
     monkeypatch.setattr(verl, "interpreter", lambda plan: None)
     sets = (f"data.train_index={tmp_path}/t.parquet", f"data.val_index={tmp_path}/t.parquet")
     loaded = load_config(profile="cpu-verl", sets=[*SMALL, *sets], env={})

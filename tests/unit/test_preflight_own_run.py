@@ -275,11 +275,17 @@ def test_programs_are_looked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "status", "words"),
     [
-        ("def score(x): ...", "score", "ok", "score of reward.py"),
-        ("async def score(x): ...", "score", "ok", "score of reward.py"),
-        ("score = lambda x: 1", "score", "ok", "score of reward.py"),
-        ("from other import first as score", "score", "ok", "score of reward.py"),
-        ("from other import *", "score", "ok", "score of reward.py"),
+        ("def score(**given): ...", "score", "ok", "score of reward.py"),
+        ("async def score(**given): ...", "score", "ok", "score of reward.py"),
+        ("score = lambda **given: 1", "score", "ok", "score of reward.py"),
+        ("from other import first as score", "score", "skipped", "score is no function that"),
+        ("from other import *", "score", "skipped", "score is no function that"),
+        (
+            "def score(answer, truth): ...",
+            "score",
+            "fail",
+            "reward.py:1: score(answer, truth) has no argument",
+        ),
         ("def score(x): ...", "scor", "fail", "defines no scor; did you mean score?"),
         ("def score(x: ...", "score", "fail", "is not Python: "),
     ],
@@ -290,6 +296,12 @@ def test_the_reward_function_is_looked_for(
     (tmp_path / "reward.py").write_text(text)
     found = found_agents(f"reward.function={tmp_path}/reward.py:{name}")["reward.function"]
     assert found[0] == status and words in found[1]
+
+
+def test_a_reward_file_with_a_slip_in_its_name_gets_the_one_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "myreward.py").write_text("")
+    found = found_agents(f"reward.function={tmp_path}/myrewrd.py:f")["reward.function"]
+    assert found[0] == "fail" and found[1].endswith("No such file or directory; did you mean myreward.py?")
 
 
 def test_a_reward_file_that_is_missing_is_told(tmp_path: Path) -> None:
@@ -343,7 +355,7 @@ def test_an_interpreter_finds_modules_and_says_why_not(tmp_path: Path) -> None:
 
 def test_classes_are_looked_for_in_the_source_of_their_module(tmp_path: Path) -> None:
     source, tools = tmp_path / "mine.py", tmp_path / "tools.yaml"
-    source.write_text("class Search: ...\nclass Agent: ...\n")
+    source.write_text("class Search: ...\nclass Agent:\n    async def run(self, task, chat, dir): ...\n")
     tools.write_text("tools: [{class_name: mine.Serch}]")
     answer = data_rows.ask(Path(sys.executable), {}, ("mine", "json"), (str(tmp_path),))
     assert answer.sources["mine"] == str(source) and answer.sources["json"].endswith("json/__init__.py")
@@ -355,14 +367,20 @@ def test_classes_are_looked_for_in_the_source_of_their_module(tmp_path: Path) ->
     assert found(f"agent.tools={tools}") == ("fail", f"{source} defines no Serch; did you mean Search?")
     assert found("agent.python=mine:Agnt") == ("fail", f"{source} defines no Agnt; did you mean Agent?")
     assert found("agent.python=mine:Agent") == ("ok", "Agent of mine.py")
+    source.write_text("class Agent:\n    async def run(self, task): ...\n")
+    assert found("agent.python=mine:Agent")[1].startswith(
+        f"{source}:2: Agent.run(self, task) takes 1 argument"
+    )
     source.write_text("def __getattr__(name): ...\n")
-    assert found("agent.python=mine:Agnt")[0] == "ok", "it may make any"
+    assert found("agent.python=mine:Agnt")[0] == "skipped", "it may make any"
     source.write_text("class (:\n")
     assert found("agent.python=mine:Agent")[1] == f"{source} is not Python: line 1: invalid syntax"
 
 
 def test_what_a_users_files_import_is_looked_for(tmp_path: Path) -> None:
-    text = "import gone.part, json\ntry:\n    import spare\nexcept ImportError: pass\ndef f(): import later\n"
+    text = (
+        "import gone.part, json\ntry:\n    import spare\nexcept ImportError: pass\ndef f(**_): import later\n"
+    )
     (tmp_path / "r.py").write_text(f"from . import near\nfrom .other import x\nfrom lost import x\n{text}")
     key = f"reward.function={tmp_path}/r.py:f"
     assert agents.modules(config(key)) == ("gone", "json", "lost")

@@ -212,34 +212,46 @@ async def test_a_replica_of_verl_serves_once_its_routes_were_seen_without_sampli
         await scripted.stop()
 
 
+OWNER_DIED = "DEAD: The actor is dead because its owner has died. Owner Id: 8b01"
+
+
 @pytest.mark.parametrize(
-    ("finishing", "gone_at", "stage", "fails"),
+    ("finishing", "gone_at", "stage", "reason", "cause"),
     [
-        (True, 0.0, "dead", False),  # verl ends its replicas, and itself a while later
-        (True, 0.0, "lost", False),
-        (True, 1.0 - ENDING_S, "dead", True),  # it hangs at its end
-        (True, 0.0, "pending", True),
-        (False, 0.0, "dead", True),
+        (True, 0.0, "dead", "", ""),  # verl ends its replicas, and itself a while later
+        (True, 0.0, "lost", "", ""),
+        (True, 1.0 - ENDING_S, "dead", "", "replica vllm_server_0_0 is DEAD"),  # it hangs at its end
+        (True, 0.0, "pending", "", "replica vllm_server_0_0 is DEAD"),
+        (False, 0.0, "dead", "", "replica vllm_server_0_0 is DEAD"),
+        # Its owner is the trainer, whose log says why: a driver takes more than 15 s to exit on a busy host.
+        (False, 0.0, "dead", OWNER_DIED, ""),
+        (False, 0.0, "dead", "DEAD: because its job has finished", ""),
+        (
+            False,
+            1.0 - ENDING_S,
+            "dead",
+            OWNER_DIED,
+            "verl's replicas ended with the process that had made them",
+        ),
     ],
 )
 async def test_a_replica_that_goes_behind_the_last_step_is_no_failure(
-    tmp_path: Path, finishing: bool, gone_at: float, stage: Stage, fails: bool
+    tmp_path: Path, finishing: bool, gone_at: float, stage: Stage, reason: str, cause: str
 ) -> None:
     scripted = replica()
     replicas, _ = verl_replicas(tmp_path, await scripted.start(), "m")
     replicas.finishing = lambda: finishing
     ends: Any = replicas._discovery
     ends.ranks = [Rank(0, "replica-0", stage, "", gone_at, generation=1)]
-    ends.verdict = RankVerdict(0, stage, "vllm_server_0_0 is DEAD")
+    ends.verdict = RankVerdict(0, stage, f"vllm_server_0_0 is DEAD {reason}")
     try:
         await replicas.look()
-        assert (replicas.cause is not None) == fails
+        told = replicas.cause
+        assert (told.text if told is not None else "").startswith(cause) and (told is not None) == bool(cause)
+        assert told is None or told.id != "ray-owner-died", "that is a consequence"
     finally:
         await replicas._supervisor.http.close()
         await scripted.stop()
-
-
-OWNER_DIED = "DEAD: The actor is dead because its owner has died. Owner Id: 8b01"
 
 
 @pytest.mark.parametrize(

@@ -150,10 +150,19 @@ def test_a_call_without_times_counts_for_nothing(began: float | None, seconds: f
         ({"agent": 8.0, "verifier": 9.0}, 99.0, "verifier"), ({"queue": 9.0, "agent": 8.0}, 8.0, "queue"),
     ],
 )  # fmt: skip
-def test_what_most_of_the_time_went_to(seconds: dict[str, float], model: float | None, expected: str) -> None:
-    assert spent_on(seconds, model, True) == expected
-    without = "agent" if expected == "tool" else expected
-    assert spent_on(seconds, model, False) == without, "who does nothing waits for no tool"
+@pytest.mark.parametrize(
+    ("more", "rest"),
+    [
+        ({"kind": "task", "tool_calls": 1}, "tool"), ({"kind": "", "turns": 2}, "tool"),
+        ({"kind": "task", "turns": 1}, "agent"),  # who does nothing waits for no tool
+        ({"kind": "chat", "turns": 1}, "reward"), ({"kind": "chat", "turns": 5}, "reward"),  # it has no tools
+    ],
+)  # fmt: skip
+def test_what_most_of_the_time_went_to(
+    seconds: dict[str, float], model: float | None, expected: str, more: dict[str, Any], rest: str
+) -> None:
+    ended = head(**{"state": "finished", "phases": seconds, "model_seconds": model, **more})
+    assert spent_on(ended) == (rest if expected == "tool" else expected)
 
 
 def head(name: str = "a", **more: Any) -> TrialHead:

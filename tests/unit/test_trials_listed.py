@@ -336,7 +336,8 @@ def test_a_slow_trial_in_words(slow: SlowTrial, words: str) -> None:
     ],
 )  # fmt: skip
 def test_phases_in_words(seconds: dict[str, float], model: float | None, words: str) -> None:
-    assert phase_words(seconds, model) == words
+    assert phase_words(seconds, model, "task") == words
+    assert phase_words(seconds, model, "chat") == words.replace("tools", "reward")
 
 
 def test_marks_are_flags_and_what_other_fields_say() -> None:

@@ -23,6 +23,8 @@ from liverl.observe.trials.verifier import (
     parse_ctrf,
     parse_pytest,
     report_of,
+    reward_check,
+    with_reward,
 )
 from liverl_tui.text.reward_lines import UNKNOWN, counted, report_lines, reward_title
 from liverl_tui.widgets.trajectory.document import reward_blocks
@@ -199,6 +201,55 @@ def test_the_checks_of_our_own_tasks_say_what_is_wrong(tmp_path: Path, task: Any
     assert reward_of(checks(task, sandbox)) == 1.0
 
 
+BY = {"function": "r.py:score", "ground_truth": "18"}
+VALUES = {"score": 0.5, "letters": 121, "pred": "17"}
+SCORED = {"reward_from": BY, "reward_extra_info": VALUES}
+WORKER = "ray.exceptions.RayTaskError(E): ray::RewardLoopWorker.compute_score() (pid=1)\n"
+CALL = '  File "/verl/trainer/ppo/reward.py", line 38, in _call_with_kwargs\n    return raw_fn(*args)\n'
+INSIDE = f'{CALL}  File "/w/r.py", line 7, in score\n    int("x")\n'
+AGENT = '  File "/w/agent.py", line 3, in run\n'
+
+
+def failure(text: str) -> dict[str, str]:
+    return {"exception_type": "E", "exception_message": "no", "exception_traceback": text}
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({}, None),
+        ({"exception_info": failure(AGENT)}, None),
+        ({"exception_info": None}, None),
+        ({"reward_from": BY}, ("reward from r.py:score", None, "18", "")),
+        (SCORED, ("reward from r.py:score", None, "18", "score 0.5, letters 121, pred 17")),
+        (
+            {"reward_extra_info": VALUES},
+            ("reward from the reward function", None, "", "score 0.5, letters 121, pred 17"),
+        ),
+        (
+            {"reward_from": BY, "exception_info": failure(WORKER + INSIDE)},
+            ("reward from r.py:score", False, "18", "failed with E: no (r.py:7 in score)"),
+        ),
+        (
+            {"exception_info": failure(WORKER + CALL)},
+            (
+                "reward from the reward function", False, "",
+                "failed with E: no (reward.py:38 in _call_with_kwargs); verl calls it with data_source, solution_str, "
+                "ground_truth, extra_info and the names in reward.kwargs",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_a_result_tells_of_its_reward_function(
+    result: dict[str, Any], words: tuple[str, bool | None, str, str] | None
+) -> None:
+    check = reward_check(result)
+    assert (check and (check.what, check.passed, check.expected, check.note)) == words
+    own = report_of([Check("a", True)], "f")
+    assert with_reward(own, result) == own, "a verifier's own checks say more"
+    assert with_reward(VerifierReport(), None) == VerifierReport()
+
+
 @pytest.mark.parametrize(
     ("rewards", "report", "title", "lines"),
     [
@@ -209,6 +260,8 @@ def test_the_checks_of_our_own_tasks_say_what_is_wrong(tmp_path: Path, task: Any
           "      got      2", "               3", "      says     no"]),
         ({}, report_of([Check("a")], "f", "out", "o"), "why no reward",
          ["checks: checks not judged (f)", "  ○ a", "output, the end of o:", "  out"]),
+        ({"reward": 0.5}, with_reward(VerifierReport(), SCORED), "why reward 0.5",
+         ["  ○ reward from r.py:score", "      expected 18", "      says     score 0.5, letters 121, pred 17"]),
     ],
 )  # fmt: skip
 def test_words(rewards: dict[str, float], report: VerifierReport, title: str, lines: list[str]) -> None:

@@ -206,6 +206,7 @@ def train_file(config: RunConfig) -> str:
 
 def val_file(config: RunConfig) -> str:
     """Parquet file of the validation data; else the training data, because verl requires a file even if it never
-    validates."""
-    smoke = str(smoke_directory(config) / "val.parquet") if is_smoke(config) else ""
+    validates. The built-in tasks are for a run whose training rows are built in, too."""
+    built_in = is_smoke(config) and not config.data.train_index
+    smoke = str(smoke_directory(config) / "val.parquet") if built_in else ""
     return config.data.val_index or smoke or train_file(config)

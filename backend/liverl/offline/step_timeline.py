@@ -17,7 +17,7 @@ import msgspec
 from liverl.diagnose.where import parts
 from liverl.model import TrialHead, UnixTime
 from liverl.observe.history import INTERVAL, read_history
-from liverl.observe.trials.phases import AGENT, MODEL, PHASES, TOOL, WAITS, acts_in
+from liverl.observe.trials.phases import AGENT, MODEL, PHASES, WAITS, beside_calls
 from liverl.observe.trials.replica_names import replica_name
 from liverl.observe.trials.step_times import FinishedStep, StepTimes
 from liverl.observe.trials.steps import heads_of_step
@@ -237,23 +237,23 @@ def _spans(head: TrialHead, trial: Trajectory, now: float) -> Iterator[Span]:
         elif not calls:
             yield Span(AGENT, begin, at)
         else:
-            yield from _calls(calls, begin, at, TOOL if acts_in(head) else AGENT)
+            yield from _calls(calls, begin, at, beside_calls(head))
 
 
-def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float, behind: str) -> Iterator[Span]:
-    """The time of an agent: in its calls it waits for the model, ``behind`` each of them for a tool, if it calls any.
-    Before the first one no tool was called."""
+def _calls(calls: Sequence[tuple[float, float]], begin: float, end: float, rest: str) -> Iterator[Span]:
+    """The time of an agent: in its calls it waits for the model, behind each of them for ``rest``. Before the first one
+    no tool was called."""
     at = begin
     for first, last in calls:
         first, last = max(first, at), min(last, end)
         if last <= first:
             continue
         if first > at:
-            yield Span(behind if at > begin else AGENT, at, first)
+            yield Span(rest if at > begin else AGENT, at, first)
         yield Span(MODEL, first, last)
         at = last
     if at < end:
-        yield Span(behind, at, end)
+        yield Span(rest, at, end)
 
 
 def _waits(lanes: Sequence[TrialLane]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.pairing import LastCommand, last_commands
-from liverl.observe.trials.phases import acts_in, seen_by_sessions, spent_on, waits_for
+from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
 from liverl.observe.trials.query import Query
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
@@ -343,8 +343,7 @@ def _head(run: RunDir, state: Snapshot | None, path: str, trajectory: Trajectory
     return replace(
         head,
         waits_for=head.waits_for or waits_for(head),
-        spent_on=head.spent_on
-        or ("" if trajectory.running else spent_on(head.phases, head.model_seconds, acts_in(head))),
+        spent_on=head.spent_on or ("" if trajectory.running else spent_on(head)),
     )
 
 

@@ -1,17 +1,19 @@
-"""A user's agents, tools and reward function: whether they exist before the run starts."""
+"""A user's agents, tools and reward function: whether they exist before the run starts, and take the arguments that
+they will be called with."""
 
 from __future__ import annotations
 
 import ast
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
-from liverl.preflight.data_rows import Answer
+from liverl.preflight import signatures
+from liverl.preflight.data_rows import Answer, has_reward_manager, has_reward_model
 from liverl.preflight.interpreter import UNBUILT
 from liverl.util.decode import decode_yaml
 from liverl.util.nearest import did_you_mean
@@ -42,13 +44,13 @@ def checks(config: RunConfig, answer: Answer | None) -> Iterator[Check]:
             yield _program(key, words[0])
     if agent.python:
         module, _, name = agent.python.partition(":")
-        yield _in_module("agent.python", module, name, answer)
+        yield _in_module("agent.python", module, name, answer, signatures.AGENT)
     if agent.tools:
         yield _tools(Path(agent.tools), answer)
     if agent.functions:
-        yield _python_file("agent.functions", Path(agent.functions), answer)
+        yield _tool_functions(Path(agent.functions), answer)
     if config.reward.function:
-        yield _function(config.reward.function, answer)
+        yield _function(config, answer)
 
 
 def _program(key: str, name: str) -> Check:
@@ -60,8 +62,11 @@ def _program(key: str, name: str) -> Check:
     return Check(key, "fail", f"there is no program {name}")
 
 
-def _in_module(key: str, module: str, name: str, answer: Answer | None) -> Check:
-    """Whether a module can be imported and has the class ``name``, as far as its source tells."""
+def _in_module(
+    key: str, module: str, name: str, answer: Answer | None, wanted: Sequence[signatures.Method]
+) -> Check:
+    """Whether a module can be imported and has the class ``name`` with the methods ``wanted``, as far as its source
+    tells."""
     why = answer.missing.get(module) if answer is not None else None
     if why is not None:
         return Check(
@@ -75,7 +80,26 @@ def _in_module(key: str, module: str, name: str, answer: Answer | None) -> Check
     if source is None:
         words = f"module {module} can be imported; it has no source in which {name} could be looked for"
         return Check(key, "skipped", words)
-    return _defines(key, Path(source), name)
+    found = _defines(key, Path(source), name)
+    if found.status == "fail":
+        return found
+    return _told(found, signatures.methods(_tree(Path(source)), source, name, wanted))
+
+
+def _told(check: Check, found: signatures.Found) -> Check:
+    """A check that is good so far, after the arguments of what it names."""
+    if found.fault:
+        return Check(
+            check.name, "fail", found.fault, fix="write it with the expected arguments: docs/own-run.md"
+        )
+    if found.unknown:
+        words = f"{check.text}; whether it takes what it is called with is not known: {found.unknown}"
+        return Check(check.name, "skipped", words)
+    return check
+
+
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(read_text(file))
 
 
 def _defines(key: str, file: Path, name: str) -> Check:
@@ -83,7 +107,7 @@ def _defines(key: str, file: Path, name: str) -> Check:
     found = _python_file(key, file, None)
     if found.status == "fail":
         return found
-    names = set(_bound(ast.parse(read_text(file))))
+    names = set(_bound(_tree(file)))
     if names.isdisjoint(("*", "__getattr__", name)):
         return Check(
             key, "fail", "; ".join(filter(None, (f"{file} defines no {name}", did_you_mean(name, names))))
@@ -99,7 +123,7 @@ def _tools(file: Path, answer: Answer | None) -> Check:
     left: list[str] = []
     for name in classes:
         module, _, bare = name.rpartition(".")
-        found = _in_module("agent.tools", module, bare, answer)
+        found = _in_module("agent.tools", module, bare, answer, signatures.TOOL)
         if found.status == "fail":
             return found
         left += [f"{file}: {found.text}"] if found.status == "skipped" else []
@@ -134,7 +158,8 @@ def _python_file(key: str, file: Path, answer: Answer | None) -> Check:
     try:
         ast.parse(read_text(file))
     except OSError as error:
-        return Check(key, "fail", f"cannot read {file}: {error.strerror}")
+        words = f"cannot read {file}: {error.strerror}"
+        return Check(key, "fail", "; ".join(filter(None, (words, _near(file)))))
     except SyntaxError as error:
         return Check(key, "fail", f"{file} is not Python: line {error.lineno}: {error.msg}")
     except ValueError as error:
@@ -150,12 +175,38 @@ def _python_file(key: str, file: Path, answer: Answer | None) -> Check:
     return Check(key, "ok", str(file))
 
 
-def _function(named: str, answer: Answer | None) -> Check:
+def _near(file: Path) -> str:
+    """The Python file beside a missing one that was probably meant."""
+    try:
+        return did_you_mean(file.name, sorted(one.name for one in file.parent.glob("*.py") if one != file))
+    except OSError:
+        return ""
+
+
+def _tool_functions(file: Path, answer: Answer | None) -> Check:
+    found = _python_file("agent.functions", file, answer)
+    if found.status == "fail":
+        return found
+    tools = signatures.tool_functions(_tree(file), str(file))
+    return _told(found, tools) if found.status == "ok" or tools.fault else found
+
+
+def _function(config: RunConfig, answer: Answer | None) -> Check:
     key = "reward.function"
-    file, _, name = named.rpartition(":")
-    found = _defines(key, Path(file), name)
-    imports = _python_file(key, Path(file), answer)
-    return found if found.status == "fail" or imports.status == "ok" else imports
+    path, _, name = config.reward.function.rpartition(":")
+    file = Path(path)
+    found = _defines(key, file, name)
+    if found.status == "fail":
+        return found
+    imports = _python_file(key, file, answer)
+    if imports.status == "fail":
+        return imports
+    if has_reward_manager(config):
+        told = signatures.Found(unknown="a reward manager of your own calls it")
+    else:
+        call = signatures.reward_call(tuple(config.reward.kwargs), has_model=has_reward_model(config))
+        told = signatures.function(_tree(file), path, name, call)
+    return _told(found, told) if told.fault or imports.status == "ok" else imports
 
 
 def _imported(file: Path) -> Iterator[str]:

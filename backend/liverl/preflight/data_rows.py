@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ _MEDIA_KEYS = {"data.image_key": "images", "data.video_key": "videos", "data.aud
 _FILTER = "data.filter_overlong_prompts"
 _CHARACTERS = 32  # of a token: more than in any text, so that what is longer has too many tokens
 _TRAIN = "data.train_index"
+ROWS = "docs/own-run.md#rows has a complete example of rows, and the lines that write them"
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
 _LOOPS = (*(loop for loop in AGENT_LOOPS if loop != "auto"), *ROW_KINDS)  # what rows may name
@@ -146,7 +147,7 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
         file = answer.files[key]
         fault = _fault(config, file, answer.scored)
         if fault:
-            yield Check(key, "fail", f"{name}: {fault}")
+            yield Check(key, "fail", f"{name}: {fault}", fix=ROWS)
         elif key == _TRAIN and (few := _too_few(config, name, file)) is not None:
             yield few
         else:
@@ -161,13 +162,10 @@ def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
 
 
 def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
-    prompt = prompts_of(config).column
     if file.error:
         return f"cannot be read: {file.error}"
-    if not file.count:
-        return "has no rows"
-    if prompt not in file.columns:
-        return f"has no column {prompt} with the messages; it has {', '.join(file.columns)}"
+    if why := columns_fault(config, file.count, file.columns):
+        return why
     judges: tuple[_Judge, ...] = (
         partial(_no_task, config),
         partial(_pictures, config, file),
@@ -176,6 +174,16 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
     )
     first = _first_of(file, partial(_no_messages, config, file)) or _foreign_loop(config, file)
     return first or next(filter(None, (_first_of(file, judge) for judge in judges)), "")
+
+
+def columns_fault(config: RunConfig, count: int, columns: Sequence[str]) -> str:
+    """What is wrong with a file of ``count`` rows that has these columns, before a row is read."""
+    prompt = prompts_of(config).column
+    if not count:
+        return "has no rows"
+    if prompt not in columns:
+        return f"has no column {prompt} with the messages; it has {', '.join(columns)}"
+    return ""
 
 
 def _first_of(file: File, judge: _Judge) -> str:
@@ -310,8 +318,17 @@ def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mappi
 
 def _otherwise_rewarded(config: RunConfig) -> bool:
     """Whether a model, or a reward manager of the user's, computes the rewards."""
-    models = (_override(config, key, "").lower() for key in _REWARD_MODELS)
-    return "true" in models or any(_override(config, key, "") for key in _REWARD_MANAGERS)
+    return has_reward_model(config) or has_reward_manager(config)
+
+
+def has_reward_model(config: RunConfig) -> bool:
+    """Whether verl runs a reward model, whose address it gives to the reward function."""
+    return "true" in (_override(config, key, "").lower() for key in _REWARD_MODELS)
+
+
+def has_reward_manager(config: RunConfig) -> bool:
+    """Whether a reward manager of the user's computes the rewards."""
+    return any(_override(config, key, "") for key in _REWARD_MANAGERS)
 
 
 def harbor_tasks(config: RunConfig, file: File) -> tuple[Task, ...]:

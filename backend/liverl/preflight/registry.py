@@ -8,13 +8,14 @@ is ``skipped``, with the reason. Each runs in a thread of its own and has ``seco
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from liverl.config import conditions as when
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR
+from liverl.model import Check
 
 SECONDS = 10.0  # a file system that is asked answers within this, or not at all
 PROGRAMS = 75.0  # for a check that asks an interpreter, which has a minute: a cold network disk is slow
@@ -26,7 +27,9 @@ class Entry(NamedTuple):
     environment in which it looks, so that it is made again once that has been built; ``changes``: what it looks at may
     change while environments are built and replicas start, so that it is made again right before the trainer starts.
     Such a check takes ``ours`` where it would take the run's own processes for those of others. ``enter``: it takes a
-    moment, and is made once more when the user has agreed to start: minutes may have passed before the answer."""
+    moment, and is made once more when the user has agreed to start: minutes may have passed before the answer.
+    ``standing``: what it warns of holds for every run of such a configuration, and nobody can change it for this start:
+    it is shown, and nothing is asked because of it."""
 
     id: str
     where: str
@@ -36,6 +39,7 @@ class Entry(NamedTuple):
     seconds: float = SECONDS
     changes: bool = False
     enter: bool = False
+    standing: bool = False
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -53,7 +57,7 @@ def own_verl(c: RunConfig) -> bool:
 CHECKS: tuple[Entry, ...] = (
     Entry("ports", "ports:port_checks", host=True, changes=True, enter=True),
     Entry("batch-end", "batch_end:checks", host=True, seconds=30.0),
-    Entry("unguarded-ports", "host:unguarded_ports"),
+    Entry("unguarded-ports", "host:unguarded_ports", standing=True),
     Entry("storage", "storage:checks", host=True),
     Entry("run-directory", "host:run_directory", host=True, changes=True),
     Entry("open-files", "host:open_files", host=True),
@@ -122,3 +126,12 @@ CHECKS: tuple[Entry, ...] = (
 )
 OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host
 ON_ENTER = tuple(entry for entry in CHECKS if entry.enter)
+
+
+def asks(checks: Iterable[Check]) -> bool:
+    """Whether somebody should look at what was found before the run starts: a check failed, or warns of what is not
+    always so."""
+    standing = {entry.id for entry in CHECKS if entry.standing}
+    return any(
+        check.status == "fail" or (check.status == "warn" and check.id not in standing) for check in checks
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,13 +30,18 @@ from liverl.preflight.interpreter import interpreter
 from liverl.preflight.nearby import nearby
 from liverl.procs.asking import ask_program
 from liverl.util.decode import decode_loose_json
+from liverl.util.parquet_footer import MAGIC, read_footer
 from liverl.util.paths import default_cache_dir
+from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary
 
 # What `main_ppo` imports; TransferQueue and cachetools are not among the packages that verl itself requires.
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
+VAL = "data.val_index"
+NEVER = "training.test_freq is not above 0, and training.val_before_train is false"
+NO_VALIDATION = f"no validation runs: {NEVER}"
 UNREAD = (
     "no row was read: there is no verl environment yet; up builds it, and reads the rows before the start"
 )
@@ -186,8 +192,52 @@ def data(plan: Plan, config: RunConfig) -> Iterator[Check]:
     elif names:
         yield Check("data rows", "skipped", UNREAD)
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
-    yield from (_with_tasks(config, answer, read.get(check.name, check), names) for check in files)
+    for check in files:
+        found = read.get(check.name) or _unread(config, check, names.get(check.name, ""))
+        yield _validated(config, _with_tasks(config, answer, found, names))
     yield from agents.checks(config, answer)
+
+
+def _unread(config: RunConfig, check: Check, name: str) -> Check:
+    """The check of a file whose rows nobody has read: its columns stand in its footer, and more is not called good."""
+    if check.status != "ok" or not name:
+        return check
+    try:
+        with open_binary(name) as file:
+            footer = read_footer(file)
+    except (OSError, ValueError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        return Check(check.name, "fail", f"{name} cannot be read: {why}")
+    fault = data_rows.columns_fault(config, footer.rows, footer.columns)
+    if fault:
+        return Check(check.name, "fail", f"{name}: {fault}", fix=data_rows.ROWS)
+    words = f"{name}: is there, with {quantity(footer.rows, 'row')}, none of which was read"
+    return Check(check.name, "skipped", words)
+
+
+def _validated(config: RunConfig, check: Check) -> Check:
+    """The check of the validation's rows, with what becomes of them."""
+    if check.name != VAL or check.status == "fail":
+        return check
+    off = not validates(config)
+    if not config.data.val_index and config.data.train_index:
+        words = f"{VAL} is not set, so that verl gets the training rows in its place ({check.text})"
+        if off:
+            return replace(check, text=f"{words}; {NO_VALIDATION}")
+        fix = f"set {VAL} to other rows, or training.test_freq: -1 and training.val_before_train: false"
+        return Check(VAL, "warn", f"{words}: a validation on rows that are trained on says little", fix=fix)
+    if off and config.data.val_index:
+        return replace(check, text=f"{check.text}; {NO_VALIDATION}")
+    return check
+
+
+def validates(config: RunConfig) -> bool:
+    """Whether verl validates at all, as the keys and ``trainer.overrides`` say."""
+    every = sizing.override(config, "trainer.test_freq")
+    before = sizing.override(config, "trainer.val_before_train")
+    frequency = config.training.test_freq if every is None else every
+    first = config.training.val_before_train if before is None else str(before).lower() == "true"
+    return bool(first) or (str(frequency).strip().lstrip("-").isdigit() and int(frequency) > 0)
 
 
 def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: Mapping[str, str]) -> Check:
@@ -244,9 +294,24 @@ def parquet(key: str, name: str) -> Check:
         patch = {key: near} if near is not None else {}
         text = f"cannot read {name}: {os.strerror(error.errno or 0)}"
         return Check(key, "fail", text, fix=words, patch=patch, guess=bool(patch))
-    if magic != b"PAR1":
-        return Check(key, "fail", f"{name} is not a parquet file")
+    if magic != MAGIC:
+        return Check(key, "fail", f"{name} is not a parquet file", fix=_converted(name, magic))
     return Check(key, "ok", name)
+
+
+_CONVERT = (
+    "import sys, pyarrow.json as j, pyarrow.parquet as p; "
+    "p.write_table(j.read_json(sys.argv[1]), sys.argv[2])"
+)
+
+
+def _converted(name: str, start: bytes) -> str:
+    """What makes a Parquet file of a file that is none. ``start``: its first bytes."""
+    if not start.lstrip().startswith((b"{", b"[")):
+        return data_rows.ROWS
+    made = os.path.splitext(name)[0] + ".parquet"
+    command = shlex.join(["python", "-c", _CONVERT, name, made])
+    return f"if it has one JSON object a line, convert it with a Python that has pyarrow: {command}"
 
 
 def loggers(config: RunConfig) -> Check:

@@ -128,15 +128,27 @@ class VerlReplicas:
         verdict = self._discovery.verdict
         judged = self.cause is None and not self._supervisor.stopping
         if verdict is not None and judged and not self._ends(verdict):
-            text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
-            self.cause = self._explained(Cause("trainer", text, self._supervisor.now()))
+            self.cause = self._cause_of(verdict)
         self._fail_if_refused()
         self._supervisor.kick()
         return pause
 
+    def _cause_of(self, verdict: RankVerdict) -> Cause:
+        now = self._supervisor.now()
+        if _with_trainer(verdict.text):
+            # Ray's words name a consequence: whoever owned the replica has ended, and the trainer's log says why.
+            text = "verl's replicas ended with the process that had made them, and the trainer has not exited within"
+            return Cause("trainer", f"{text} {ENDING_S:g} s", now)
+        return self._explained(
+            Cause("trainer", verdict.text if verdict.rank is None else f"replica {verdict.text}", now)
+        )
+
     def _ends(self, verdict: RankVerdict) -> bool:
-        """Whether a replica has gone because the training is over: verl takes its time to exit behind that."""
-        if verdict.stage not in ("dead", "lost") or not self.finishing():
+        """Whether a replica has gone because the training is over, or because the process that had made it ended: verl
+        takes its time to exit behind that, and its exit is judged by its log."""
+        if verdict.stage not in ("dead", "lost"):
+            return False
+        if not self.finishing() and not _with_trainer(verdict.text):
             return False
         gone = next((one.since for one in self._discovery.ranks if one.rank == verdict.rank), 0.0)
         return self._supervisor.now() - gone < ENDING_S

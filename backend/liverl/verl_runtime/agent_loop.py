@@ -25,7 +25,7 @@ from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, files_
 from liverl.verl_runtime.streamed import completed, masked_row, one_row, streamed, version_prompts
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools
-from liverl.verl_runtime.worker_facts import extra_fields, of_trajectory, validates
+from liverl.verl_runtime.worker_facts import extra_fields, of_trajectory, reward_from, validates
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,8 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         )
         async with self.carrier() as carrier:
             outcome = await run_trial(self.settings, prompt, carrier, tools)
+        if outcome.reward is None:
+            outcome.files.facts |= reward_from(self.config, prompt.row)
         end = self.tokenizer.eos_token_id
         rows = [one_row(outcome, end)] if lone else outcome.rows
         if not rows and prompt.validation:

@@ -177,7 +177,7 @@ class Outcome:
         if not self.recorded:
             self.files.exception = failure(error)
             cancelled = isinstance(error, asyncio.CancelledError)
-            self._mask("infrastructure" if cancelled else "exit", f"no reward: {error}")
+            self._mask("infrastructure" if cancelled else "exit", f"no reward: {_behind(error)}")
             self.record(0.0)
 
     def unwritten(self, error: OSError) -> None:
@@ -239,11 +239,15 @@ class Files:
 def failure(error: BaseException) -> dict[str, str]:
     """The exception part of result.json for an error that was raised after the trial's last turn."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    # Ray's errors have the cause in the other process, such as a reward worker.
-    cause = getattr(error, "cause", None)
-    first = cause if isinstance(cause, BaseException) else error
+    first = _behind(error)
     named = first if isinstance(first, TrialFailed) else TrialFailed(type(first).__name__, str(first))
     return exception_info(named, _COLOURS.sub("", told))
+
+
+def _behind(error: BaseException) -> BaseException:
+    """What was raised in the other process, such as a reward worker, where Ray's error has it; else ``error``."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
 
 
 def files_error(error: OSError) -> TrialFailed:

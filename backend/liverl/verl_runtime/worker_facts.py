@@ -3,7 +3,9 @@ without."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -28,6 +30,21 @@ def of_trajectory() -> dict[str, Any] | None:
             return trajectory
         frame = frame.f_back
     return None
+
+
+def reward_from(config: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the result of a trial says of the reward that verl is to compute: ``reward_from`` with the ``function``
+    (``FILE.py:NAME``; of one of verl's own the ``data_source``) and the ``ground_truth``, where the row has one.
+    ``config``: verl's; ``row``: as plain values."""
+    section: Any = config
+    for name in ("reward", "custom_reward_function"):
+        section = section.get(name) if hasattr(section, "get") else None
+    path = section.get("path") if hasattr(section, "get") else None
+    model = row.get("reward_model")
+    truth = model.get("ground_truth") if isinstance(model, dict) else None
+    own = f"verl's function for data_source {row.get('data_source')}"
+    function = f"{os.path.basename(str(path))}:{section.get('name')}" if path else own
+    return {"reward_from": {"function": function, **({} if truth is None else {"ground_truth": truth})}}
 
 
 def extra_fields(prompt: Prompt, outcome: Outcome, row: Row) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def header_rows(
         rows.append(Row((f"▲ {problem}; showing what was read before", "warn")))
     if trajectory.exception is not None:
         rows.append(Row((f"✖ {one_line(trajectory.exception)}", "bad")))
-    if words := phase_words(trajectory.phases.seconds, trajectory.model_seconds):
+    if words := phase_words(trajectory.phases.seconds, trajectory.model_seconds, trajectory.kind):
         rows.append(Row((fit(words, min(len(words), width)), "dim")))
     rows += _end_rows(trajectory)
     if hidden:

@@ -39,8 +39,10 @@ from liverl.causes.verdict.outside import is_older
 from liverl.causes.verdict.timeline import Hit, Moment, timeline
 from liverl.causes.verdict.unexplained import failed_requests, other_errors, unexplained
 from liverl.causes.verdict.waits import without_waits
-from liverl.causes.verdict.words import explained, of_exits, short
+from liverl.causes.verdict.words import REWARD_FILE, explained, of_exits, short
+from liverl.util.late_pattern import late_pattern
 
+_REWARD_FILE = late_pattern(r"custom_reward_function\.path=([^\s'\",]{1,300})")
 SYMPTOMS = 12  # of one verdict; more help nobody
 NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
 RIGHT_BEHIND = 256  # bytes of a log: one or two lines
@@ -240,8 +242,15 @@ def _with_proof(
     after = _consequence_of(match, moments, moment)
     if after is not None:
         proof.append(after)
-    found = explained(match, (*proof, *of_exits(exits)))
+    file = _reward_file(moments) if REWARD_FILE in match.signature.fix else ""
+    found = explained(match, (*proof, *of_exits(exits)), file)
     return _with_place(found, moment, match) if match.signature.role == "general" else found
+
+
+def _reward_file(moments: Sequence[Moment]) -> str:
+    """The file of the user's reward function, as Hydra repeats it in the overrides of a program that failed."""
+    found = (_REWARD_FILE.search(moment.record.text) for moment in moments)
+    return next((match[1] for match in found if match is not None), "")
 
 
 def _with_place(found: Explanation, moment: Moment, match: Match) -> Explanation:

@@ -11,6 +11,7 @@ from liverl.causes.match import Match
 from liverl.causes.verdict.verl_keys import meant
 
 LONGEST = 600  # characters of a line that is shown
+REWARD_FILE = "reward_file"  # in braces: the user's file in parentheses, or nothing
 _GROUP = re.compile(r"\{(\w+)\}")
 
 
@@ -30,10 +31,11 @@ def filled(text: str, groups: dict[str, str]) -> str:
     return _GROUP.sub(lambda found: groups.get(found[1], "?"), text)
 
 
-def explained(match: Match, evidence: tuple[Evidence, ...]) -> Explanation:
-    """What a signature says of the record that it matched."""
+def explained(match: Match, evidence: tuple[Evidence, ...], reward_file: str = "") -> Explanation:
+    """What a signature says of the record that it matched. ``reward_file``: of the user's reward function, if known."""
     row = match.signature
     groups = match.groups | _meant(match) if "{meant}" in row.fix else match.groups
+    groups = groups | {REWARD_FILE: f" ({reward_file})" if reward_file else ""}
     patch = {
         key: filled(value, groups)
         for key, value in row.patch.items()

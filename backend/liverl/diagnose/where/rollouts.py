@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from liverl.model import StepMetrics, StepTrials
 from liverl.model_trials import ReplicaTimes
-from liverl.observe.trials.phases import AGENT, MODEL, TOOL, WAITS
+from liverl.observe.trials.phases import AGENT, MODEL, REWARD, TOOL, WAITS
 
 QUEUE, SANDBOX, VERIFIER = WAITS["queue"], WAITS["setup"], WAITS["verifier"]
-KINDS = (SANDBOX, MODEL, TOOL, VERIFIER, AGENT)
+KINDS = (SANDBOX, MODEL, TOOL, REWARD, VERIFIER, AGENT)
 _LOOP = "timing_s/agent_loop/"
 # The means of verl's own agent loop, and of LiveRL's with Harbor: what a trial waited for, in seconds.
 _MEANS = {

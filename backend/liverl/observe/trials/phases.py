@@ -22,7 +22,8 @@ FILE = "phases.json"  # in a trial's directory: phase -> Unix seconds at which i
 LARGEST = 64 << 10  # bytes read of it
 # What a trial waits for in a phase; in that of its agent for the model or a tool.
 WAITS: dict[str, str] = {"queue": "queue", "setup": "sandbox", "verifier": "verifier"}
-MODEL, TOOL, AGENT = "model", "tool", "agent"
+MODEL, TOOL, AGENT, REWARD = "model", "tool", "agent", "reward"
+CHAT = "chat"  # the kind of agent that has no tools: what is not the model's time is that of its reward
 _SETUPS = ("environment_setup", "agent_setup")  # of the sandbox, and of the agent in it
 SILENT = 8  # sessions without a request that are reported, at most: of fewer all are known
 
@@ -105,16 +106,16 @@ def phases_of(result: Mapping[str, Any] | None, begun: Mapping[str, Any], queued
 
 
 def waits_for(head: TrialHead, silent: frozenset[str] | None = None) -> str:
-    """What a running trial waits for: ``queue``, ``sandbox``, ``verifier``, ``model`` or ``tool``; "" if that is not
-    known, or if it has ended. ``silent``: names of the trials whose sessions are open and have no request, if all of
-    them are known: None if not."""
+    """What a running trial waits for: ``queue``, ``sandbox``, ``verifier``, ``model``, ``tool``, or ``reward`` where
+    its agent has no tools; "" if that is not known, or if it has ended. ``silent``: names of the trials whose sessions
+    are open and have no request, if all of them are known: None if not."""
     if head.state != "running":
         return ""
     if head.phase in WAITS:
         return WAITS[head.phase]
     if silent is None or head.rewrites is None:  # it goes through no session, as far as its records say
         return ""
-    return TOOL if head.name in silent else MODEL
+    return beside_model(head.kind) if head.name in silent else MODEL
 
 
 def acts_in(head: TrialHead) -> bool:
@@ -123,22 +124,31 @@ def acts_in(head: TrialHead) -> bool:
     return head.tool_calls > 0 or head.turns > 1
 
 
-def spent_on(seconds: Mapping[str, float], model_seconds: float | None, acts: bool) -> str:
+def beside_model(kind: str) -> str:
+    """What a running trial waits for while no model answers it. ``kind``: of its agent."""
+    return REWARD if kind == CHAT else TOOL
+
+
+def beside_calls(head: TrialHead) -> str:
+    """What the time of an ended trial between and after its calls went to: its agent's own, if nothing was done."""
+    return beside_model(head.kind) if head.kind == CHAT or acts_in(head) else AGENT
+
+
+def spent_on(head: TrialHead) -> str:
     """What most of an ended trial's time went to, as in ``waited``; "" if nothing is known of its phases."""
-    parts = waited(seconds, model_seconds, acts)
+    parts = waited(head)
     return max(parts, key=lambda name: parts[name]) if any(parts.values()) else ""
 
 
-def waited(seconds: Mapping[str, float], model_seconds: float | None, acts: bool) -> dict[str, float]:
+def waited(head: TrialHead) -> dict[str, float]:
     """The seconds of an ended trial by what it waited for, in the words of ``waits_for``, or ``agent`` where its calls
-    have no durations. ``acts``: see ``acts_in``; in a trial that does not act the rest is its agent's."""
-    parts = {WAITS[phase]: spent for phase, spent in seconds.items() if phase in WAITS}
-    agent = seconds.get("agent")
-    if agent is not None and model_seconds is None:
+    have no durations, or where it did nothing between them."""
+    parts = {WAITS[phase]: spent for phase, spent in head.phases.items() if phase in WAITS}
+    agent, model = head.phases.get("agent"), head.model_seconds
+    if agent is not None and model is None:
         parts[AGENT] = agent
-    elif agent is not None and model_seconds is not None:
-        parts |= {MODEL: min(model_seconds, agent)}
-        parts[TOOL if acts else AGENT] = max(0.0, agent - model_seconds)
+    elif agent is not None and model is not None:
+        parts |= {MODEL: min(model, agent), beside_calls(head): max(0.0, agent - model)}
     return parts
 
 

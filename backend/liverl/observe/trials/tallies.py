@@ -9,7 +9,7 @@ from statistics import median
 
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import PhaseTimes, ReplicaTimes, SlowTrial, StepTail
-from liverl.observe.trials.phases import PHASES, acts_in, slow_trial, slowness, waited
+from liverl.observe.trials.phases import PHASES, slow_trial, slowness, waited
 from liverl.observe.trials.rows import DAMAGED
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 
@@ -104,7 +104,7 @@ class Tally:
 
     def _add_times(self, head: TrialHead) -> None:
         """What a finished trial waited for, when it ran, and what served it."""
-        for what, seconds in waited(head.phases, head.model_seconds, acts_in(head)).items():
+        for what, seconds in waited(head).items():
             self.waits[what] = self.waits.get(what, 0.0) + seconds
         ran = sum(seconds for phase, seconds in head.phases.items() if phase != "queue")
         took = ran or head.took(head.last_at)

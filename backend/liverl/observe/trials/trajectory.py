@@ -32,7 +32,7 @@ from liverl.observe.trials.tool_formats import explain_no_calls
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
-from liverl.observe.trials.verifier import ReportReader, VerifierReport
+from liverl.observe.trials.verifier import ReportReader, VerifierReport, with_reward
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
@@ -78,6 +78,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     phases: Phases = Phases()
     model_seconds: float | None = None  # see ``TrialHead.model_seconds``
     error: str = ""  # type of the exception that ended it; "" without one
+    kind: str = ""  # the kind of its agent, see ``TrialHead.kind``
     verifier: VerifierReport = VerifierReport()  # what its verifier said beside the rewards
 
     @property
@@ -162,7 +163,7 @@ class TrajectoryReader:
         files = list_files(self.path, leave_out=(source, FACTS, PHASES_FILE, "config.json", "result.json"))
         verifier, refused = VerifierReport(), self._refused
         if self._report is not None:
-            verifier = self._report.read(files)
+            verifier = with_reward(self._report.read(files), result)
             refused = {**refused, **self._report.refused}
         for name, why in refused.items():
             note = f"{note}; {name} was not read: {why}" if note else f"{name} was not read: {why}"
@@ -339,6 +340,7 @@ def _assemble(
         ended_by=document["ended_by"] if isinstance(document.get("ended_by"), str) else None,
         exception=_exception(document.get("exception_info")),
         error=error_type(document),
+        kind=_kind(config),
         model_seconds=_model_seconds(turns),
         **_ending(document),
         overridden=_overridden(turns, document, session),
@@ -409,6 +411,12 @@ def _ending(document: dict[str, Any]) -> dict[str, Any]:
     except msgspec.ValidationError:
         return fields  # of an older version, or of another program
     return {**fields, "ending": told(ending), "outcome": ending.outcome}
+
+
+def _kind(facts: dict[str, Any]) -> str:
+    """The kind of its agent, as ``liverl.json`` has it; the ``config.json`` of Harbor has an object there."""
+    agent = facts.get("agent")
+    return agent if isinstance(agent, str) else ""
 
 
 def _exception(info: object) -> str | None:

@@ -18,7 +18,6 @@ from liverl.observe.trials.phases import (
     FILE,
     Busy,
     Phases,
-    acts_in,
     phases_of,
     spent_on,
     waits_for,
@@ -313,7 +312,7 @@ class Trial:
             model_seconds=None if self._busy.total is None else round(self._busy.total, 3),
         )
         waits = waits_for(head)
-        spent = "" if head.state == "running" else spent_on(head.phases, head.model_seconds, acts_in(head))
+        spent = "" if head.state == "running" else spent_on(head)
         return msgspec.structs.replace(head, waits_for=waits, spent_on=spent) if waits or spent else head
 
     def _settled(self, now: float) -> bool:

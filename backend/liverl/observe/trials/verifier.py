@@ -32,6 +32,11 @@ _TEXTS = (".txt", ".log", ".out", ".err")
 _REWARD = re.compile(r"reward.*\.(txt|json)")
 # pytest's short summary: ``FAILED ../tests/test_outputs.py::test_text - AssertionError: ...``
 _PYTEST = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.+?)(?: - (.*))?$", re.MULTILINE)
+RESULT = "result.json"
+# Of Ray's traceback of a reward that failed in verl's worker, and the function of verl that calls the user's.
+_REWARD_CALL, _BIND = "RewardLoopWorker.compute_score", "_call_with_kwargs"
+_GIVEN = ("data_source", "solution_str", "ground_truth", "extra_info")
+_FRAME = re.compile(r'^ +File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
 _PASSED: dict[str, bool | None] = {
     "PASSED": True, "XPASS": True, "FAILED": False, "ERROR": False, "SKIPPED": None, "XFAIL": None,
     "passed": True, "failed": False,
@@ -193,6 +198,41 @@ def row_report(row: Mapping[str, Any], passed: bool | None) -> VerifierReport:
     expected, got = as_text(row.get("gts")), as_text(row.get("pred"))
     check = Check("the answer, by the reward function", passed, expected, got)
     return report_of((check,) if expected or got else ())
+
+
+def with_reward(report: VerifierReport, result: Mapping[str, Any] | None) -> VerifierReport:
+    """``report``, with what ``result.json`` says of a reward function where no verifier has said anything: its values,
+    the ground truth, and why it failed."""
+    check = None if report.checks or result is None else reward_check(result)
+    return report if check is None else replace(report, checks=(check,), source=RESULT)
+
+
+def reward_check(result: Mapping[str, Any]) -> Check | None:
+    """What the result of a trial says of the reward function that scored it; None if none did, as far as is known.
+    A trial from before ``reward_from`` was written is told by the function's values, or by Ray's traceback."""
+    by, extras = result.get("reward_from"), result.get("reward_extra_info")
+    told = result.get("exception_info")
+    failure = told if isinstance(told, dict) else {}
+    text = str(failure.get("exception_traceback") or "")
+    failed = _REWARD_CALL in text
+    if not isinstance(by, dict):
+        if not failed and not isinstance(extras, dict):
+            return None
+        by = {}
+    who = f"reward from {as_text(by.get('function')) or 'the reward function'}"
+    if failed:
+        frames = _FRAME.findall(text)
+        where = f" ({frames[-1][0].rpartition('/')[2]}:{frames[-1][1]} in {frames[-1][2]})" if frames else ""
+        words = f"failed with {failure.get('exception_type')}: {failure.get('exception_message')}{where}"
+        if frames and frames[-1][2].startswith(_BIND):
+            words += f"; verl calls it with {', '.join(_GIVEN)} and the names in reward.kwargs"
+        return Check(who, False, as_text(by.get("ground_truth")), "", _short(words))
+    values = extras.items() if isinstance(extras, dict) else ()
+    note = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {as_text(value)}"
+        for name, value in values
+    )
+    return Check(who, None, as_text(by.get("ground_truth")), "", _short(note))
 
 
 def _other_output(files: Iterable[TrialFile]) -> str:

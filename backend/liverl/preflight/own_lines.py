@@ -1,0 +1,44 @@
+"""What a start with the user's own rows will train, in lines as ``plan_brief`` has them. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from liverl.config.schema import RunConfig
+from liverl.model import Check
+from liverl.preflight.registry import own_verl
+from liverl.preflight.verl import NEVER, VAL, validates
+
+BUILT = "environment "  # the beginning of the names of checks of environments
+_TO_BUILD = "will be built"
+
+
+def own_lines(config: RunConfig, checks: Sequence[Check]) -> Iterator[str]:
+    """Rows, reward, agent, validation and what is built first; nothing for a run that verl does not train."""
+    if not own_verl(config):
+        return
+    rows = next((check for check in checks if check.name == "data.train_index"), None)
+    if rows is not None:
+        yield f"rows       {rows.text}"
+    file, _, name = config.reward.function.rpartition(":")
+    own = (
+        f"{os.path.basename(file)}:{name}"
+        if file
+        else "of the agent, else verl's function for the data_source"
+    )
+    yield f"reward     {own}"
+    yield f"agent      {config.agent.kind}"
+    yield f"validates  {_validation(config)}"
+    for check in checks:
+        if check.status == "skipped" and _TO_BUILD in check.text and check.name.startswith(BUILT):
+            yield f"first      {check.name}: {check.text}"
+
+
+def _validation(config: RunConfig) -> str:
+    if not validates(config):
+        return f"never: {NEVER}"
+    every = config.training.test_freq
+    parts = [f"every {every} steps"] if every > 0 else []
+    parts += ["before the training"] if config.training.val_before_train else []
+    return f"{' and '.join(parts) or 'as trainer.overrides say'}, on {config.data.val_index or VAL + ' (not set)'}"
