@@ -51,6 +51,12 @@ def attach_command(run_dir: Path) -> str:
     return f"liverl-tui attach {shlex.quote(_name(run_dir))}"
 
 
+def ended_commands(run_dir: Path) -> str:
+    """What shows more of a run that has ended: its trials, and its report. One line."""
+    run = run_words(run_dir)
+    return f"its trials: liverl-tui trials ls {run}   its report: liverl-tui report {run}"
+
+
 def run_words(run_dir: Path) -> str:
     """What a command takes as RUN: ``project/name``, or the directory of a run that is not under the default root."""
     return shlex.quote(_name(run_dir) if run_dir.parent.parent == default_run_root() else str(run_dir))
