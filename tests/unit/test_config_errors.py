@@ -66,7 +66,7 @@ def test_all_problems_at_once_with_their_places(tmp_path: Path) -> None:
         ("embedded: {faults: {crash_on_step: 1}}", "embedded.faults.crash_at_step"),
         ("environments: {proxy: {requirement: [x]}}", "environments.proxy.requirements"),
         ("runtime_info: {inputs: {}}", "input"),
-        ("runtime_info: {input: {modell: {}}}", "model"),
+        ("runtime_info: {input: {modell: {}}}", "the section model"),
     ],
 )
 def test_the_nearest_name(text: str, meant: str, tmp_path: Path) -> None:
