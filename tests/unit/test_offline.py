@@ -201,7 +201,7 @@ def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
 @pytest.mark.parametrize(
     ("state", "address", "why"),
     [
-        ("pending", None, "was never started: the trainer ended first"),
+        ("waiting", None, "was never started: the trainer ended first"),
         ("preparing", None, "was never started: the trainer ended first"),
         ("preparing", "http://127.0.0.1:9", "exited with the trainer"),
         ("stopped", None, "exited with the trainer"),

@@ -306,7 +306,7 @@ def orphaned_replicas(
     return ReplicaSet(expected, ready, sum(i.listed for i in items), tuple(items))
 
 
-_NOT_BEGUN = ("pending", "preparing")  # states of a replica that has no process yet
+_NOT_BEGUN = ("waiting", "preparing")  # states of a replica that has no process yet
 
 
 def _orphaned_actor(
@@ -320,7 +320,7 @@ def _orphaned_actor(
         why = item.why
     elif not running:
         state = "stopped"
-        if state in _NOT_BEGUN and item.pid is None and item.address is None:
+        if item.state in _NOT_BEGUN and item.pid is None and item.address is None:
             why = "was not started yet" if training else "was never started: the trainer ended first"
         else:
             why = "its process has exited" if training else "exited with the trainer"
