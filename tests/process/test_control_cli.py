@@ -647,7 +647,9 @@ def test_no_run_here(cli, live):
     run_dir = live()
     finish(run_dir, "done", 0)
     assert "has ended: done" in cli("status", "--run", run_dir).stdout
-    hint = cli("--run-root", run_dir.parent.parent, "events")
+    newest = cli("--run-root", run_dir.parent.parent, "events")
+    assert newest.returncode == 0 and "the newest is p/r (it has ended: done)" in newest.stderr
+    hint = cli("--run-root", run_dir.parent.parent, "stop")
     assert hint.returncode == 4
     assert re.search(rf"--run {re.escape(str(run_dir))} .*p/r, done\)", hint.stderr), hint.stderr
     wrong = cli("status", "--run", "p/s", "--run-root", run_dir.parent.parent)
