@@ -153,7 +153,8 @@ def test_up_prints_events_and_ends_with_the_runs_exit_code(background, tmp_path)
     liverl.command(run_dir, "finish", state="failed", exit_code=1)
     assert process.wait(60) == 1
     lines = out().splitlines()
-    assert lines[-1].endswith("  run         run failed")
+    assert lines[-2].endswith("  run         run failed")
+    assert "liverl-tui trials ls liverl/u" in lines[-1] and "liverl-tui report liverl/u" in lines[-1]
     assert all(line[:4].isdigit() and "\x1b" not in line for line in lines)  # a file: date, no colour
     assert len(lines) == len(set(lines))
 
