@@ -441,8 +441,9 @@ class Validation(msgspec.Struct, frozen=True):
 
 class Rewards(msgspec.Struct, frozen=True):
     """Mean rewards of the steps that report one. ``first`` and ``last``: means over the first and the last three of
-    them; ``newest``: of at most 24 of them, the oldest first; ``curve``: of all of them, in at most 24 parts of the
-    same length, the mean of each; empty in a snapshot of an older version; ``validation``: None without one."""
+    them, of fewer than six both the mean of all; ``newest``: of at most 24 of them, the oldest first; ``curve``: of all
+    of them, in at most 24 parts of the same length, the mean of each; empty in a snapshot of an older version;
+    ``validation``: None without one."""
 
     steps: int = 0
     first: float | None = None

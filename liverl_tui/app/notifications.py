@@ -14,7 +14,7 @@ from textual.notifications import Notification, Notify
 
 from liverl.diagnose.failures import is_failure
 from liverl.model import Result, Snapshot
-from liverl.rundir.commands import attach_command, next_command
+from liverl.rundir.commands import attach_command, ended_commands, next_command
 from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
@@ -194,9 +194,10 @@ def farewell(view: View, run: str, path: str) -> str:
     if result is not None:
         command = next_command(result)
         resume = f"\nto resume: {command}" if command is not None else ""
-        return f"run {run} has ended: {result.summary or result.state}, exit code {result.exit_code}{resume}"
+        end = f"run {run} has ended: {result.summary or result.state}, exit code {result.exit_code}"
+        return f"{end}{resume}\n{ended_commands(Path(path))}"
     if view.link == "ended":
-        return f"run {run} has ended"
+        return f"run {run} has ended\n{ended_commands(Path(path))}"
     return f"detached; run {run} goes on\nto attach again: {attach_command(Path(path))}"
 
 

@@ -16,6 +16,7 @@ from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.numbers import COUNT
 from liverl_tui.cli.options import as_path, named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     Without RUN: of the live run, or of the run that has ended last. The best is the one with the largest first
     val-core/ metric after its step.
     """
-    found = _found(_run_dir(run, run_root))
+    found = _found(run_to_read(run, run_root).path)
     if as_json:
         return _print(found)
     for line in _lines(found):
@@ -69,7 +70,7 @@ def prune_command(run: Path | None, run_root: Path | None, keep: int, yes: bool,
     from liverl.offline.checkpoints import Failed, PruneReport, prune, to_prune
     from liverl_tui.cli.progress import Progress
 
-    run_dir = _run_dir(run, run_root)
+    run_dir = run_to_read(run, run_root).path
     found = _found(run_dir)
     going = to_prune(found.rows, keep)
     steps = {row.step for row in going}
@@ -142,7 +143,7 @@ def export_command(
     from liverl.offline.checkpoints import NoCheckpoints
     from liverl_tui.cli.progress import Progress
 
-    run_dir = _run_dir(Path(named), run_root)
+    run_dir = run_to_read(Path(named), run_root).path
     try:
         export = plan_export(run_dir, _step(step), target, python)
         if not only_print:
@@ -177,21 +178,6 @@ def _step(text: str | None) -> int | None:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
         raise CliError(f"STEP: {text!r} is no step: a whole number, as in global_step_12", ExitCode.USAGE)
     return int(digits)
-
-
-def _run_dir(run: Path | None, run_root: Path | None) -> Path:
-    """The run of this name. Without a name: the live run; where none is live, the one that ended last.
-
-    Raises:
-        RunLookupError: there is none, or several are live.
-    """
-    from liverl.rundir.index import candidates, find_run
-
-    if run is None:
-        known = candidates(run_root)
-        if known and not any(one.state in ("live", "orphaned") for one in known):
-            return known[0].run_dir
-    return find_run(run, run_root).path
 
 
 def _found(run_dir: Path) -> CheckpointList:

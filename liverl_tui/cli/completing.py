@@ -30,11 +30,11 @@ def _runs(ctx: click.Context, incomplete: str) -> Iterator[str]:
 
 def _snapshot(ctx: click.Context) -> dict[str, Any]:
     """The last state of the run that the command is about, as it stands in its directory."""
-    from liverl.rundir.index import find_run
+    from liverl.rundir.index import find_or_newest
     from liverl.util.decode import decode_loose_json
     from liverl.util.regular_file import read_regular
 
-    run = find_run(_path(ctx, "run") or _path(ctx, "named"), _path(ctx, "run_root"))
+    run, _ = find_or_newest(_path(ctx, "run") or _path(ctx, "named"), _path(ctx, "run_root"))
     found = decode_loose_json(read_regular(run.path / "snapshot.json"))
     return found if isinstance(found, dict) else {}
 
@@ -47,6 +47,11 @@ def _path(ctx: click.Context, name: str) -> Path | None:
 def _of_snapshot(key: str, name: str) -> Values:
     """The values of ``name`` in the list ``key`` of the run's state."""
     return lambda ctx, _: (str(each[name]) for each in _snapshot(ctx)[key])
+
+
+def _runs_and_services(ctx: click.Context, incomplete: str) -> Iterator[str]:
+    yield from _runs(ctx, incomplete)
+    yield from _of_snapshot("services", "name")(ctx, incomplete)
 
 
 def _trials(ctx: click.Context, _incomplete: str) -> Iterator[str]:
@@ -122,6 +127,7 @@ KINDS: dict[str, str | Values] = {
     "FIELD[:asc|desc": _fields,
     "ID": _rows,
     "profile": _profiles,
+    "run_or_service": _runs_and_services,
     "names": _environments,
     "schema": _schemas,
 }

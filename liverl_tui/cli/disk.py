@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import find_run
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.disk import WIDE, lines
 
 
@@ -25,7 +25,7 @@ def disk_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     """
     from liverl.offline.run_disk import run_disk
 
-    found = find_run(run, run_root)
+    found = run_to_read(run, run_root)
     with Progress() as progress:
         disk = run_disk(found.path, progress.say)
     if as_json:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.visible import visible_json
 from liverl_tui.cli.numbers import EVENT, LINES
 from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def events_command(
             begin = time.time() - parse_age(since)
         except ValueError as error:
             raise CliError(f"--since: {error}", ExitCode.USAGE) from None
-    run_dir = find_run(run, run_root)
+    run_dir = run_to_read(run, run_root)
     show = _Show(as_json)
     from liverl.control.history import read_events
     from liverl.control.messages import Cursor

@@ -19,7 +19,7 @@ from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
 from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.cleaned import read_cleaned
-from liverl.rundir.index import find_run
+from liverl.rundir.index import RunLookupError, find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
@@ -28,6 +28,7 @@ from liverl.util.visible import visible
 from liverl_tui.cli.numbers import LINES
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 DEFAULT_LINES = 200
@@ -37,7 +38,7 @@ PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 
 
 @click.command("logs")
-@click.argument("services", metavar="[SERVICE]...", nargs=-1)
+@click.argument("run_or_service", metavar="[RUN] [SERVICE]...", nargs=-1)
 @click.option(
     "-f", "--follow", is_flag=True, help="Print new lines until the run ends. Ctrl-C ends only this command."
 )
@@ -53,7 +54,7 @@ PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 def logs_command(
     run: Path | None,
     run_root: Path | None,
-    services: tuple[str, ...],
+    run_or_service: tuple[str, ...],
     follow: bool,
     grep: str | None,
     since: str | None,
@@ -61,10 +62,14 @@ def logs_command(
     no_access: bool,
 ) -> int:
     """Print the logs of all services, or of the named ones, of the newest attempt. Every line is printed, also to a
-    terminal, unless an option leaves it out."""
+    terminal, unless an option leaves it out.
+
+    The first word may name the run, as --run does; a service of that name in the run that is shown without it goes
+    first.
+    """
     wanted = _Wanted(_pattern(grep), no_access)
     age = _age(since)
-    run_dir = find_run(run, run_root)
+    run_dir, services = _run_and_services(run_or_service, run, run_root)
     logs = log_files(run_dir)
     _check_services(run_dir, logs, services)
     selected = [log for log in logs if not services or log.service in services]
@@ -97,6 +102,24 @@ class _Wanted(NamedTuple):
         return self.pattern is None or self.pattern.search(bare) is not None
 
 
+def _run_and_services(
+    words: tuple[str, ...], run: Path | None, run_root: Path | None
+) -> tuple[RunDir, tuple[str, ...]]:
+    """The run and the services that the command line names. ``words``: its arguments, of which the first may name the
+    run, unless ``run`` (--run) does or it is a service of the run that is meant without it."""
+    if run is None and words:
+        try:
+            unnamed = find_run(None, run_root)
+        except RunLookupError:
+            unnamed = None
+        if unnamed is None or words[0] not in _service_names(unnamed, log_files(unnamed)):
+            try:
+                return find_run(Path(words[0]), run_root), words[1:]
+            except RunLookupError:
+                pass  # it is a service, or a mistake, which the list of services answers
+    return run_to_read(run, run_root), words
+
+
 def _pattern(grep: str | None) -> re.Pattern[str] | None:
     try:
         return None if grep is None else re.compile(grep)
@@ -117,18 +140,23 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
     Raises:
         CliError: there is no such service.
     """
-
-    names = {log.service for log in logs}
-    try:
-        names |= {s["name"] for s in decode_loose_json(read_regular(run.plan))["services"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass  # without a plan, services that have not started yet are unknown
+    names = _service_names(run, logs)
     for service in services:
         if service not in names:
             close = did_you_mean(service, names)
             hint = f": {close}" if close else ""
             choice = ", ".join(sorted(names)) or "no service has a log yet"
             raise CliError(f"no service {service!r} in run {run.name}{hint} ({choice})", ExitCode.USAGE)
+
+
+def _service_names(run: RunDir, logs: list[LogFile]) -> set[str]:
+    """Services that have a log or are in the plan."""
+    names = {log.service for log in logs}
+    try:
+        names |= {s["name"] for s in decode_loose_json(read_regular(run.plan))["services"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass  # without a plan, services that have not started yet are unknown
+    return names
 
 
 def _tell_removed(run: RunDir) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.observe.metrics.rewards import ends_words
 from liverl.util.ages import ago
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
@@ -102,9 +103,7 @@ def _cells(one: RunListed) -> tuple[str, ...]:
 def _reward(one: RunListed) -> str:
     if one.smoke:
         return "smoke"  # its batches are too small for it to mean anything
-    if one.reward_first is None or one.reward_last is None:
-        return "-"
-    return f"{one.reward_first:.3f} -> {one.reward_last:.3f}"
+    return ends_words(one.reward_first, one.reward_last, one.steps) or "-"
 
 
 def _notes(one: RunListed) -> Iterator[str]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import find_run
 from liverl.util.nearest import did_you_mean
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
-from liverl_tui.cli.options import run_options
+from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 
@@ -24,6 +24,7 @@ def metrics_command() -> None:
 
 
 @metrics_command.command("export")
+@named_run
 @click.option("--csv", "form", flag_value="csv", default=True, help="A table, a row per step (default).")
 @click.option("--parquet", "form", flag_value="parquet", help="The same table as a Parquet file.")
 @click.option("--svg", "form", flag_value="svg", help="A picture: the charts that the interface shows first.")
@@ -42,7 +43,7 @@ def export_command(
     from liverl.offline.tables import NothingToExport, as_csv, metric_kinds, metrics_of, metrics_table
     from liverl.util.parquet import parquet
 
-    run_dir = find_run(run, run_root)
+    run_dir = run_to_read(run, run_root)
     try:
         series = metrics_of(run_dir)
         table = metrics_table(series, keys)

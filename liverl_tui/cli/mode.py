@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from liverl.rundir.commands import attach_command
+from liverl.rundir.commands import attach_command, ended_commands
 from liverl.rundir.index import RunLookupError, describe, elsewhere_message
 from liverl.rundir.layout import RemoteBackend, RunDir, backend_alive
 from liverl_tui.cli.output import echo
@@ -133,4 +133,5 @@ def _ended(run: RunDir, lines: EventLines, how: Mode) -> int:
     if result is None:
         raise CliError(f"run {run.name} has started another attempt; attach again")
     lines.note(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}")
+    lines.note(ended_commands(run.path))
     return result.exit_code

@@ -9,10 +9,10 @@ import msgspec
 
 from liverl.exit_codes import ExitCode
 from liverl.model import NodeStatus
-from liverl.rundir.index import find_run
 from liverl.util.unicode_text import encode_json
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.node_words import figures_words
 
 
@@ -28,7 +28,7 @@ def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int
     """
     from liverl.offline.present import present
 
-    found = find_run(run, run_root)
+    found = run_to_read(run, run_root)
     snapshot, live = present(found)
     nodes = () if snapshot is None else snapshot.nodes
     if as_json:

@@ -25,7 +25,7 @@ from liverl.control.messages import (
     Cursor,
 )
 from liverl.model import Event, Level, Result, Snapshot
-from liverl.rundir.commands import next_command
+from liverl.rundir.commands import ended_commands, next_command
 from liverl.rundir.layout import RunDir
 from liverl.util.descriptors import readable
 from liverl.util.signals import StopRequests
@@ -218,6 +218,7 @@ class Follower:
             if result is not None:
                 if (command := next_command(result)) is not None:
                     self.lines.note(f"to resume: {command}")
+                self.lines.note(ended_commands(self.run.path))
                 return result.exit_code
             if self.signals is None:
                 raise BackendDead(

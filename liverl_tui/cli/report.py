@@ -9,12 +9,12 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.commands import attach_command
-from liverl.rundir.index import find_run
 from liverl.util.regular_file import read_text
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import STEP
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def report_command(
     It is written when an attempt ends, as report.md in the directory of the attempt. With --html it is one page with
     the charts of the metrics and a table of the trials of each step; it loads nothing, and no script is in it.
     """
-    run_dir = find_run(run, run_root)
+    run_dir = run_to_read(run, run_root)
     text = _report(run_dir, attempt)
     return write(output, _page(run_dir, text) if as_html else text)
 

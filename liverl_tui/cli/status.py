@@ -17,10 +17,11 @@ from liverl.exit_codes import ExitCode
 from liverl.model import SMOKE
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.commands import next_command
-from liverl.rundir.index import describe, find_run
+from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def status_command(
 
     if prometheus and (as_json or watch):
         raise click.UsageError("--prometheus goes with neither --json nor --watch")
-    run_dir = find_run(run, run_root)
+    run_dir = run_to_read(run, run_root)
     if prometheus:
         return _metrics(run_dir)
     watching = False

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import find_run
 from liverl_tui.cli.numbers import STEP
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 
@@ -28,7 +28,7 @@ def timeline_command(run: Path | None, run_root: Path | None, step: int | None, 
     from liverl.offline.timeline_shown import NoSuchStep, timeline_shown
     from liverl_tui.text.timeline import lines
 
-    found = find_run(run, run_root)
+    found = run_to_read(run, run_root)
     try:
         shown = timeline_shown(found, *present(found), step)
     except NoSuchStep as error:

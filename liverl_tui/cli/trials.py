@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import find_run
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import LINES, ROW, STEP
-from liverl_tui.cli.options import run_options
+from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import one_line
 
@@ -134,6 +134,7 @@ def trials_command() -> None:
 
 
 @trials_command.command("ls")
+@named_run
 @click.option("--step", type=STEP, metavar="N", help="All trials of step N, not the newest ones of the run.")
 @_filters
 @click.option("--slowest", is_flag=True, help="The slowest first, not the newest.")
@@ -344,6 +345,7 @@ def _only_with_tokens(context: click.Context) -> None:
 
 
 @trials_command.command("export")
+@named_run
 @click.option("--csv", "form", flag_value="csv", default=True, help="A table, a row per trial (default).")
 @click.option("--parquet", "form", flag_value="parquet", help="The same table as a Parquet file.")
 @click.option(
@@ -387,6 +389,7 @@ def export_command(
 
 
 @trials_command.command("tail")
+@named_run
 @_filters
 @click.option(
     "-n",
@@ -417,7 +420,7 @@ def tail_command(
     """Print trials as they end, until the run ends. Ctrl-C ends only this command."""
     from liverl.offline.trials import Wanted
 
-    run_dir = find_run(run, run_root)
+    run_dir = run_to_read(run, run_root)
     tail = _Tail(Wanted(task, flags, states, error, waits_for or "", query), most, as_json)
     _follow(run_dir, tail, follow=not no_follow)
     if tail.missed:
@@ -429,6 +432,7 @@ def tail_command(
 
 
 @trials_command.command("steps")
+@named_run
 @click.option("--step", type=STEP, metavar="N", help="Only step N.")
 @click.option(
     "-n", "--lines", "most", type=LINES, default=5, show_default=True, metavar="N", help="The newest N."
@@ -537,7 +541,7 @@ def _follow(run: RunDir, tail: _Tail, *, follow: bool) -> None:
 def _present(run: Path | None, run_root: Path | None) -> tuple[RunDir, Snapshot | None, bool]:
     from liverl.offline.present import present
 
-    run_dir = find_run(run, run_root)
+    run_dir = run_to_read(run, run_root)
     return run_dir, *present(run_dir)
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from liverl.control.messages import CommandError
+from liverl.observe.metrics.rewards import ends_words
 from liverl.replay.archive import RecordingError
 from liverl.util.clocks import steady_time
 from liverl_tui.data.view import KEPT_EVENTS, View
@@ -58,8 +59,9 @@ def what_it_showed(snapshot: Snapshot | None) -> str:
     serious = next((one.title for one in snapshot.symptoms if one.severity != "info"), "")
     steps = f"{snapshot.step or 0} of {snapshot.total_steps or '?'} steps"
     rewards = snapshot.rewards
-    if rewards is not None and rewards.first is not None and rewards.last is not None:
-        steps += f", reward {rewards.first:.2f} -> {rewards.last:.2f}"
+    said = rewards and ends_words(rewards.first, rewards.last, rewards.steps, "{:.2f}".format)
+    if said:
+        steps += f", reward {said}"
     return f"{steps}; {serious}" if serious else steps
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from liverl.observe.metrics.rewards import ends_words
 from liverl.util.ages import ago
 from liverl.util.plural import quantity
 from liverl_tui.text.table import aligned
@@ -86,9 +87,7 @@ def _number(value: float | None) -> str:
 
 
 def _reward(one: Compared) -> str:
-    if one.reward_first is None:
-        return UNKNOWN
-    return f"{_number(one.reward_first)} -> {_number(one.reward_last)}"
+    return ends_words(one.reward_first, one.reward_last, one.steps, _number) or UNKNOWN
 
 
 def _steps(one: Compared) -> str:

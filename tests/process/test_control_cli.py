@@ -153,7 +153,8 @@ def test_up_prints_events_and_ends_with_the_runs_exit_code(background, tmp_path)
     liverl.command(run_dir, "finish", state="failed", exit_code=1)
     assert process.wait(60) == 1
     lines = out().splitlines()
-    assert lines[-1].endswith("  run         run failed")
+    assert lines[-2].endswith("  run         run failed")
+    assert "liverl-tui trials ls liverl/u" in lines[-1] and "liverl-tui report liverl/u" in lines[-1]
     assert all(line[:4].isdigit() and "\x1b" not in line for line in lines)  # a file: date, no colour
     assert len(lines) == len(set(lines))
 
@@ -647,7 +648,9 @@ def test_no_run_here(cli, live):
     run_dir = live()
     finish(run_dir, "done", 0)
     assert "has ended: done" in cli("status", "--run", run_dir).stdout
-    hint = cli("--run-root", run_dir.parent.parent, "events")
+    newest = cli("--run-root", run_dir.parent.parent, "events")
+    assert newest.returncode == 0 and "the newest is p/r (it has ended: done)" in newest.stderr
+    hint = cli("--run-root", run_dir.parent.parent, "stop")
     assert hint.returncode == 4
     assert re.search(rf"--run {re.escape(str(run_dir))} .*p/r, done\)", hint.stderr), hint.stderr
     wrong = cli("status", "--run", "p/s", "--run-root", run_dir.parent.parent)

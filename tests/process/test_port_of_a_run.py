@@ -56,9 +56,11 @@ def text_of(port: int, kind: str = "proxy", key: str = "infrastructure.litellm_p
     spec = replace(toy("p", "sleep"), kind=kind, ports=(PortSpec("http", port, key=key),))
     (check,) = port_checks(Plan("liverl/new", "/r/liverl/new", "managed", (), (spec,), None, 0))
     assert check.status == "fail" and check.patch == {key: "0"}
-    assert check.fix.startswith(
-        f"--set {key}=0 takes any free port; or end the process that holds port {port}"
-    )
+    ends = {
+        True: "end that run, if it is no longer needed: liverl-tui stop --run liverl/long",
+        False: f"end the process that holds port {port} if it is yours",
+    }
+    assert check.fix == f"--set {key}=0 takes any free port; or {ends['by your' in check.text]}"
     return check.text
 
 

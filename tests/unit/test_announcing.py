@@ -111,14 +111,15 @@ def test_the_last_words() -> None:
     assert "its services may go on" in words and words.endswith("liverl-tui up --run /runs/x")
     words = farewell(linked("lost"), "liverl/first", "/runs/x")
     assert "on node1" in words and elsewhere(linked("lost").snapshot) == "node1"
-    assert farewell(linked("ended", result=result("failed", 137)), "r", "/x").endswith(
-        "failed, exit code 137"
+    more = "its trials: liverl-tui trials ls /x/p/r   its report: liverl-tui report /x/p/r"
+    assert farewell(linked("ended", result=result("failed", 137)), "r", "/x/p/r").endswith(
+        f"failed, exit code 137\n{more}"
     )
     ended = msgspec.structs.replace(result("failed", 137, "killed"), resume="liverl-tui up --resume r")
-    assert farewell(linked("ended", result=ended), "r", "/x") == (
-        "run r has ended: failed: killed, exit code 137\nto resume: liverl-tui up --resume r"
+    assert farewell(linked("ended", result=ended), "r", "/x/p/r") == (
+        f"run r has ended: failed: killed, exit code 137\nto resume: liverl-tui up --resume r\n{more}"
     )
-    assert farewell(linked("ended"), "liverl/first", "/x") == "run liverl/first has ended"
+    assert farewell(linked("ended"), "p/r", "/x/p/r") == f"run p/r has ended\n{more}"
 
 
 def test_answers_in_words() -> None:

@@ -53,7 +53,12 @@ def test_all_problems_at_once_with_their_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("trainning: {}", "training"),
+        ("trainning: {}", "the section training"),
+        ("rewards: {function: a.py:f}", "the section reward"),
+        ("rewards: {functon: a.py:f}", "the section reward"),
+        ("rewards: 1", "the section reward"),
+        ("reward: {functon: a.py:f}", "reward.function"),
+        ("models: {model_path: x}", "the section model"),
         ("run: {Replicas: 1}", "run.replicas"),
         ("run: {litellm_port: 1}", "infrastructure.litellm_port"),
         ("litellm-port: 1", "infrastructure.litellm_port"),
@@ -61,7 +66,7 @@ def test_all_problems_at_once_with_their_places(tmp_path: Path) -> None:
         ("embedded: {faults: {crash_on_step: 1}}", "embedded.faults.crash_at_step"),
         ("environments: {proxy: {requirement: [x]}}", "environments.proxy.requirements"),
         ("runtime_info: {inputs: {}}", "input"),
-        ("runtime_info: {input: {modell: {}}}", "model"),
+        ("runtime_info: {input: {modell: {}}}", "the section model"),
     ],
 )
 def test_the_nearest_name(text: str, meant: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,9 @@ OOM = (
 PORT = "OSError: [Errno 98] Address already in use"
 
 
-async def cause(tmp_path: Path, line: str, why: str = "", strangers: str = STRANGER) -> Cause:
+async def cause(
+    tmp_path: Path, line: str, why: str = "", strangers: str = STRANGER, load: float = 0.0, ray_dir: str = ""
+) -> Cause:
     """Of a replica whose log ends with this line; without one it was not started, for the reason ``why``."""
     log = tmp_path / "replica-0.1.log"
     log.write_text(f"Traceback (most recent call last):\n{line}\n")
@@ -39,7 +42,33 @@ async def cause(tmp_path: Path, line: str, why: str = "", strangers: str = STRAN
     kills: Any = SimpleNamespace(evidence=lambda now: "")
     ends = EndCauses(tmp_path, records, lambda: iter((instance,)), lambda: 2.0, kills)
     ends.strangers = lambda: strangers
+    ends.load, ends.ray_dir = lambda: load, ray_dir
     return await ends.of(instance)
+
+
+RAY_LATE = "Exception: The current node timed out during startup. This could happen because some of the raylet failed"
+
+
+@pytest.mark.parametrize(("per_cpu", "busy"), [(10.0, True), (4.0, True), (3.9, False), (0.5, False)])
+async def test_a_host_with_too_much_load_is_said_first_and_the_run_s_own_ray_is_named(
+    per_cpu: float, busy: bool, tmp_path: Path
+) -> None:
+    """Ray's time to start was over while other processes had the CPUs."""
+    found = await cause(tmp_path, RAY_LATE, load=per_cpu * (os.cpu_count() or 1), ray_dir="/tmp/liverl-ray-7")
+    assert found.id == "ray-node-start-timeout"
+    assert found.why.startswith("This host was overloaded") == busy and "raylet did not come up" in found.why
+    assert found.fix.startswith("End what else runs on this host") == busy and "raylet.out" in found.fix
+    assert found.command == "uptime; " * busy + "ls -t /tmp/liverl-ray-7/session_latest/logs | head"
+    other = await cause(tmp_path, PORT, load=1e6)
+    assert "overloaded" not in other.why, "it has nothing to do with time"
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in rows() if "/tmp/ray" in row.command + row.fix], ids=lambda row: row.id
+)
+async def test_no_row_sends_to_another_ray_s_logs(row: Signature, tmp_path: Path) -> None:
+    found = await cause(tmp_path, row.fires, load=0.0, ray_dir="/tmp/liverl-ray-7")
+    assert "/tmp/ray" not in f"{found.command} {found.fix} {found.guesses}"
 
 
 async def test_who_else_holds_gpu_memory_is_told_where_it_was_short(tmp_path: Path) -> None:

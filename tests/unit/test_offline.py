@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,9 +20,10 @@ from msgspec.structs import replace
 
 from liverl.diagnose.report import report
 from liverl.diagnose.where.words import lines
-from liverl.model import ReplicaSet, Result, Snapshot, StepTime, Symptom, TrialsStatus
+from liverl.model import ReplicaSet, ReplicaStatus, Result, Snapshot, StepTime, Symptom, TrialsStatus
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.offline.run import OfflineRun
+from liverl.offline.services import _orphaned_actor
 from liverl.offline.trials import steps_listed
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
@@ -197,6 +199,23 @@ def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
     first = polled(tmp_path).replicas.items[0]
     assert (first.state, first.why) == ("stopped", "exited with the trainer")
     assert (first.listed, first.address, first.pid) == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "address", "why"),
+    [
+        ("waiting", None, "was never started: the trainer ended first"),
+        ("preparing", None, "was never started: the trainer ended first"),
+        ("preparing", "http://127.0.0.1:9", "exited with the trainer"),
+        ("stopped", None, "exited with the trainer"),
+        ("ready", "http://127.0.0.1:9", "exited with the trainer"),
+    ],
+)
+def test_a_replica_that_never_was_has_not_exited(state: Any, address: str | None, why: str) -> None:
+    item = ReplicaStatus("vllm_server_0_0", state, address, False, kind="verl")
+    orphans: Any = SimpleNamespace(words="the backend is not running")
+    found = _orphaned_actor(item, (), orphans)
+    assert (found.state, found.why) == ("stopped", why)
 
 
 def test_a_living_proxy_still_tells(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit.plans import RUN_DIR, flags, plan_of, service
+from msgspec.structs import replace
 
 from liverl.agents.settings import TrainerConfig
 from liverl.config import load_config
@@ -49,7 +50,10 @@ def test_the_embedded_trainer() -> None:
     start = ("{python:self}", "-P", "-m", "liverl.embedded.trainer")
     assert spec.argv == (*start, "--config", "{run_dir}/trainer/settings.json")
     assert spec.depends_on == (Dependency("ready", "proxy"), Dependency("all_ready", "replica", 2))
-    assert spec.probes.startup == Probe("log_line", pattern=r"Total training steps: \d+", interval=0.5)
+    assert replace(spec.probes.startup, waits_for="") == Probe(
+        "log_line", pattern=r"Total training steps: \d+", interval=0.5
+    )
+    assert spec.probes.startup.waits_for
     assert (spec.probes.ready, spec.probes.live) == (None, None), "a step may take as long as it likes"
     assert (spec.kind, spec.ends_run, spec.stage_parser, spec.gpus) == ("trainer", True, "trainer", 0)
 
@@ -162,7 +166,10 @@ def test_breakpoints_wait_for_ray_debug_in_every_process_of_verl() -> None:
 def test_verl_may_take_as_long_as_its_replicas(sets: tuple[str, ...], deadline: float) -> None:
     probes = service(plan_of(*sets), "trainer").probes
     assert probes.startup_deadline == deadline
-    assert probes.startup == Probe("log_line", pattern="all initialize finished, ready to fit", interval=0.5)
+    assert replace(probes.startup, waits_for="") == Probe(
+        "log_line", pattern="all initialize finished, ready to fit", interval=0.5
+    )
+    assert probes.startup.waits_for
 
 
 def test_hydra_gets_texts_quoted_and_words_as_words() -> None:

@@ -19,8 +19,10 @@ async def test_a_pattern_is_shown_as_it_was_written(tmp_path: Path) -> None:
     target = Target("127.0.0.1", {}, log, 0, tmp_path, 1, 1)
     probe = Probe("log_line", pattern=r"port \d+ is 'open'")
     assert (
-        await check(probe, target, Http()) == r"no line in the service's log matches 'port \d+ is 'open'' yet"
+        await check(probe, target, Http()) == r"waits for a line in its log that matches 'port \d+ is 'open''"
     )
+    said = msgspec.structs.replace(probe, waits_for="the port; usually 1 s")
+    assert await check(said, target, Http()) == "waits for the port; usually 1 s"
     log.write_text("port 80 is 'open'\n")
     assert await check(probe, target, Http()) is None
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from liverl.causes.inputs.refused import refused
 from liverl.model import GpuStatus
 from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger
 from liverl.plan.spec import PortSpec
+from liverl.procs.procfs import Holder
+from liverl.rundir.holders import held_by
+from liverl.rundir.index import RunInfo
 
 
 def gpu(index: int, owner: str = "free") -> GpuStatus:
@@ -64,6 +69,27 @@ def test_a_port_that_is_held_has_the_setting_to_type_first(key: str) -> None:
     assert (
         denied is not None and denied.patch == found.patch and denied.fix.startswith(found.fix.split(";")[0])
     )
+
+
+@pytest.mark.parametrize(
+    ("holder", "run"),
+    [
+        (Holder(7, "x", "nc -l 4000"), None),
+        (Holder(7, "x", "python"), RunInfo("p/r", Path("/runs/p/r"), "live", "h", 1, 1.0, 1.0)),
+        (Holder(7, "x", "python"), RunInfo("p/r", Path("/runs/p/r"), "orphaned", "h", 1, 1.0, 1.0)),
+    ],
+)
+@pytest.mark.parametrize("key", ["session_proxy.port", ""])
+def test_the_holder_of_a_port_is_ended_as_what_it_is(
+    holder: Holder, run: RunInfo | None, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of a run is not ended by itself: that run is named, with the command that stops it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    words = PortSpec("http", 4000, key=key).words
+    found = refused(f"{words} is held by {held_by(holder, run)}", "proxy")
+    assert found is not None and ("takes any free port" in found.fix) == bool(key)
+    assert ("nd the process that holds port 4000" in found.fix) == (run is None)
+    assert ("liverl-tui stop --run /runs/p/r" in found.fix) == (run is not None)
 
 
 def test_a_port_without_a_key_is_freed_or_changed() -> None:

@@ -140,7 +140,7 @@ def test_it_says_what_ran_and_what_was_learned() -> None:
     settings = {"model.model_path": "/models/m", "run.engine": "vllm", "trainer.kind": "verl", "x": "y"}
     text = report(sample(rewards=Rewards(2, 0.1, 0.2, (0.1, 0.2))), result(), [], {"checkpoints"}, settings)
     assert "- model: /models/m, engine: vllm, trainer: verl\n" in text
-    assert "- mean reward: 0.200\n" in text, "two steps have no first and last three"
+    assert "- mean reward of 2 steps: 0.200\n" in text, "two steps have no first and last three"
     assert "- `checkpoints`: what `--resume` goes on from\n" in text
     learned = report(sample(rewards=Rewards(6, 0.1, 0.2, (0.1, 0.2))), result(), [], ())
     assert "- mean reward: 0.100 in the first three steps, 0.200 in the last three\n" in learned

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.screens import snapshot
 
 from liverl.model import Rewards, StepMetrics, StepTrials, TrialsStatus, Validation
-from liverl.observe.metrics.rewards import NEWEST, REWARD, RewardHistory, words
+from liverl.observe.metrics.rewards import NEWEST, REWARD, RewardHistory, ends, ends_words, words
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.learning import learning_parts, spark
 
@@ -65,8 +65,26 @@ def test_a_long_run_keeps_its_newest_rewards(values: list[float]) -> None:
     rewards = summary(steps(*values))
     assert rewards.steps == len(values)
     assert rewards.newest == tuple(values[-NEWEST:])
-    assert rewards.first == pytest.approx(sum(values[:3]) / len(values[:3]))
-    assert rewards.last == pytest.approx(sum(values[-3:]) / len(values[-3:]))
+    first, last = (values, values) if len(values) < 6 else (values[:3], values[-3:])
+    assert rewards.first == pytest.approx(sum(first) / len(first))
+    assert rewards.last == pytest.approx(sum(last) / len(last))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.1], "0.100"),
+        ([0.0, 0.1, 0.062], "0.054"),
+        ([0.0, 0.0, 0.0, 1.0, 1.0], "0.400"),
+        ([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "0.000 -> 1.000"),
+        ([0.0] * 9, "0.000 -> 0.000"),
+    ],
+)
+def test_a_few_steps_have_one_mean(values: list[float], said: str) -> None:
+    assert ends_words(*ends(values), len(values)) == said
+    rewards = summary(steps(*values))
+    assert ends_words(rewards.first, rewards.last, rewards.steps) == said
+    assert ends_words(None, None, len(values)) is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5 * NEWEST))
@@ -116,7 +134,7 @@ def test_the_header_shows_validation_beside_training(
     scores: tuple[tuple[int, float], ...], words: str
 ) -> None:
     text = shown(rewards=summary(validated(*scores)), trials=TrialsStatus(), metrics=None, step_seconds=None)
-    assert text.startswith("reward 0.50") and text.endswith(words)
+    assert "reward " in text and "0.50" in text and text.endswith(words)
 
 
 # --- what every screen shows ------------------------------------------------------------------------------
@@ -150,7 +168,7 @@ def test_the_curve_of_a_run_that_has_learned_is_high_and_of_one_that_has_forgott
         (0.5, 0.2, 6, ("reward 0.50 → 0.20", "warn")),
         (0.5, 0.504, 9, ("reward 0.50 → 0.50", "strong")),
         (0.5, 0.496, 9, ("reward 0.50 → 0.50", "strong")),
-        (0.2, 0.5, 5, ("reward 0.50", "strong")),
+        (0.2, 0.5, 5, ("mean reward of 5 steps 0.50", "strong")),
         (0.5, 0.5, 1, ("reward 0.50", "strong")),
         (0.5, math.nan, 9, ("reward 0.50 → nan", "strong")),
     ],
@@ -164,14 +182,14 @@ def test_the_reward_is_shown_from_the_first_steps_to_the_last_once_they_are_othe
 
 
 def test_a_short_run_names_no_change() -> None:
-    assert words(summary(steps(0.1, 0.2, 0.3, 0.4, 0.6))) == "5 steps, mean reward 0.433"
+    assert words(summary(steps(0.1, 0.2, 0.3, 0.4, 0.6))) == "5 steps, mean reward 0.320"
     assert words(summary(steps(0.1))) == "1 step, mean reward 0.100"
 
 
 def test_steps_without_a_reward_are_not_left_out_of_the_count() -> None:
     rewards = summary(steps(0.1, 0.2, 0.3, 0.4, 0.6))
-    assert words(rewards, 5) == words(rewards, 4) == "5 steps, mean reward 0.433"
-    assert words(rewards, 6) == "step 6, mean reward of 5 steps 0.433"
+    assert words(rewards, 5) == words(rewards, 4) == "5 steps, mean reward 0.320"
+    assert words(rewards, 6) == "step 6, mean reward of 5 steps 0.320"
     assert words(Rewards(8, 0.2, 0.75, (0.2, 0.75)), 9) == (
         "step 9, mean reward of 8 steps 0.200 -> 0.750 (first and last three steps)"
     )

@@ -283,7 +283,8 @@ async def test_replicas_that_end_with_their_trainer_have_not_failed(
         (endpoint,) = replicas.endpoints()
         assert endpoint.state == state
         ended = state == "stopped"
-        assert endpoint.why == ("exited with the trainer" if ended else why)
+        waits = "waits for verl to start it: Ray has no actor of this name yet"
+        assert endpoint.why == ("exited with the trainer" if ended else waits if stage == "missing" else why)
         assert endpoint.address == (None if ended else "http://127.0.0.1:9")
         if stage == "healthy":  # of a cluster that the user named, which goes on
             replicas._ray = replace(replicas._ray, earlier=True)

@@ -69,8 +69,8 @@ def laid(folder: Path, what: Path | dict[str, str], age: float) -> Path:
 @pytest.mark.parametrize(
     ("what", "age", "state", "phase", "alerts"),
     [
-        (VERL, 0.0, "stopped", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
-        (VERL, DAY, "stopped", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
+        (VERL, 0.0, "done", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
+        (VERL, DAY, "done", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
         (HANG, 0.0, "running", "No progress for 5 h 24 min", ["log:hangs"]),
         (HANG, DAY, "stopped", "No progress for 5 h 24 min", ["log:hangs"]),
         (EARLY, 0.0, "stopped", "without an error after step 25 of 100", ["log:epochs-too-few"]),

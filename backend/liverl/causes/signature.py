@@ -74,10 +74,11 @@ class Signature(msgspec.Struct, frozen=True):
     health. ``stop-asked``: the program was asked to stop; what its processes report of each other from then on is no
     failure. ``retried``: a task runs again, so that what was reported of its worker just before ended nothing.
     ``ended_process``: who is gone, in words, where a row says that a process ended and not why: the kernel may have
-    ended it for memory; empty: it does not say that. ``gpu_memory``: a GPU's memory was short, in which other processes
-    on it may have a part. ``effect``: a cause that another one may bring about, or name better: it is not told beside
-    any, and gives way to those of the programs in ``gives_way_to``, or, if ``general``, to those of its record.
-    ``of_versions``: the packages of the traceback cause it if their versions do not fit each other.
+    ended it for memory; empty: it does not say that. ``gpu_memory``: a GPU's memory was short, in which other
+    processes on it may have a part. ``busy_host``: something was too late, as on a host that is overloaded.
+    ``effect``: a cause that another one may bring about, or name better: it is not told beside any, and gives way
+    to those of the programs in ``gives_way_to``, or, if ``general``, to those of its record. ``of_versions``: the
+    packages of the traceback cause it if their versions do not fit each other.
 
     ``source``: where the row comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it does
     not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
@@ -109,6 +110,7 @@ class Signature(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
     ended_process: str = ""
     gpu_memory: bool = False
+    busy_host: bool = False
     effect: bool = False
     of_versions: bool = False
     recorded: bool = False

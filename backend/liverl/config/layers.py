@@ -200,8 +200,27 @@ def unknown_key(
         far = nearest(name, (leaf.rsplit(".", 1)[-1] for leaf in leaves()), cutoff=0.8)
         meant = next((leaf for leaf in leaves() if far and leaf.endswith(f".{far}")), None)
     meant = meant or (_abbreviated(name) if not path else None)
-    hint = f"did you mean {meant}?" if meant else ""
+    if (
+        close is not None
+        and shown is not None
+        and meant is not None
+        and meant.startswith(f"{_dotted(path, close)}.")
+    ):
+        meant = _dotted(
+            path, close
+        )  # only the name of the section is wrong, the keys in it are judged with it
+    of = "the section " if meant is not None and _is_section(meant) else ""
+    hint = f"did you mean {of}{meant}?" if meant else ""
     return Problem(where, key, "unknown key", allowed=_keys(section), hint=hint)
+
+
+def _dotted(path: Path, name: str) -> str:
+    return ".".join((*path, name))
+
+
+def _is_section(key: str) -> bool:
+    """Whether keys stand below ``key``."""
+    return any(leaf.startswith(f"{key}.") for leaf in leaves())
 
 
 def _home(name: str) -> str | None:

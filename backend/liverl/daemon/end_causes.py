@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverl.causes.inputs.busy import with_load
 from liverl.causes.inputs.ended import Ended, Why, error_behind_success, why_ended
 from liverl.causes.inputs.ray_deaths import is_consequence
 from liverl.causes.inputs.refused import refused
@@ -46,8 +48,9 @@ class EndCauses:
     the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
     an end besides logs and exits, to be appended to the sentence. ``below`` returns the logs of what all processes run
     on that were written to since a Unix time; it is called in a thread. ``strangers`` returns a sentence about who else
-    holds GPU memory, empty if nobody is known to. ``ray``: some of them may run on Ray. ``matcher``: of the catalogue
-    in which the logs are looked up, if it is another one than ours."""
+    holds GPU memory, empty if nobody is known to. ``ray``: some of them may run on Ray; ``ray_dir``: the directory
+    of the run's own one, "" without one. ``load``: of this host, the mean of one minute. ``matcher``: of the
+    catalogue in which the logs are looked up, if it is another one than ours."""
 
     def __init__(
         self,
@@ -63,6 +66,8 @@ class EndCauses:
         self.below: Callable[[float], list[Path]] = lambda since: []
         self.strangers: Callable[[], str] = lambda: ""
         self.ray = False
+        self.ray_dir = ""
+        self.load: Callable[[], float] = lambda: os.getloadavg()[0]
         # Read before the first end: the package may be replaced while the run goes on.
         self.matcher = matcher or whole()
         self._run_dir = run_dir
@@ -241,9 +246,12 @@ class EndCauses:
             return None
         if why is None:
             return None
-        found = cause(why, self._run_dir, self._now(), ray=self.ray)
+        found = cause(why, self._run_dir, self._now(), ray=self.ray, ray_dir=self.ray_dir)
         if self.short_of_gpu_memory(found) and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
+        row = self.matcher.by_id.get(found.id)
+        if row is not None and row.busy_host:
+            found = with_load(found, self.load(), os.cpu_count() or 1)
         return found
 
     def short_of_gpu_memory(self, found: Cause) -> bool:

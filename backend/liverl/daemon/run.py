@@ -88,6 +88,7 @@ class Run:
         supervisor.end_causes.ray = plan.may_use_ray
         if plan.ray is not None and plan.ray.temp_dir:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
+            supervisor.end_causes.ray_dir = plan.ray.temp_dir
         if plan.script is not None:
             supervisor.end_causes.logs_moved = partial(_link_logs, OutputLinks(run_dir, plan.script))
         began_at = started_at or supervisor.now()

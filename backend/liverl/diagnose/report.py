@@ -117,7 +117,7 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
     if (ends := change(rewards)) is not None:
         yield f"- mean reward: {ends[0]:.3f} in the first three steps, {ends[1]:.3f} in the last three"
     elif rewards.last is not None:
-        yield f"- mean reward: {rewards.last:.3f}"
+        yield f"- mean reward of {quantity(rewards.steps, 'step')}: {rewards.last:.3f}"
     if trials.total:
         without = f", {trials.zero_tool_calls} without a tool call" if trials.zero_tool_calls else ""
         unknown = f", {trials.unrecorded} whose answers are not recorded" if trials.unrecorded else ""

@@ -21,21 +21,20 @@ from liverl.control.messages import ControlError
 from liverl.model import SCHEMA, Snapshot, UnixTime
 from liverl.observe.metrics.names import CHARTS, key_in
 from liverl.observe.metrics.parting import Parting, parting
-from liverl.observe.metrics.rewards import REWARD
+from liverl.observe.metrics.rewards import REWARD, ends
 from liverl.observe.metrics.series import Series, series_of, validation_key
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 
 MOST = 6  # runs of one comparison: more have no room side by side
 CONFIGURATION = "its configuration"  # what is unknown of a run begins so
-_ENDS = 3  # steps at each end over which a mean reward is taken, as everywhere
 
 
 class Compared(msgspec.Struct, frozen=True):
     """One run. ``steps``: finished; ``total_steps``: planned, None if nobody says; ``reward_first`` and
-    ``reward_last``: means of its first and last three steps; ``validation``: its newest score; ``step_seconds``: the
-    median; ``seconds``: from the start of its newest attempt to its end, or to now; ``alerts``: ids of all that it had
-    in any attempt; ``unknown``: what could not be read, and why."""
+    ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``validation``:
+    its newest score; ``step_seconds``: the median; ``seconds``: from the start of its newest attempt to its end, or to
+    now; ``alerts``: ids of all that it had in any attempt; ``unknown``: what could not be read, and why."""
 
     run: str
     run_dir: str
@@ -132,7 +131,7 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
     series = _series(run, unknown)
     rewards = series.get(key_in("reward", series) or REWARD, Series())
     scores = series.get(validation_key(series), Series()).values
-    first, last = rewards.values[:_ENDS], rewards.values[-_ENDS:]
+    first, last = ends(rewards.values) if len(rewards.values) else (None, None)
     result = now.result if now is not None else run.read_result()
     began, ended = (result.started_at, result.ended_at) if result is not None else _so_far(now)
     # The alerts of a run whose events are gone are those of its last state.
@@ -152,8 +151,8 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
         ended - began if ended is not None and began is not None else None,
         result.steps if result is not None else now.step if now is not None else None,
         _planned(now) if result is None or result.total_steps is None else result.total_steps,
-        sum(first) / len(first) if first else None,
-        sum(last) / len(last) if last else None,
+        first,
+        last,
         scores[-1] if scores else None,
         _step_seconds(now, series),
         result.cause.text if result is not None and result.cause is not None else "",

@@ -23,9 +23,10 @@ _MODEL = re.compile(
 
 class RunListed(msgspec.Struct, frozen=True):
     """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and ``reward_last``:
-    means of its first and last three steps; ``seconds``: from the start of its newest attempt to its end, or to its
-    last sign; ``model``: the path of its weights; ``sandboxes_left``: how many things a run that is not live has left
-    in Docker or a cluster, by its files, None if it has begun none. None: not known."""
+    means of its first and last three steps, of fewer than six both the mean of all; ``seconds``: from the start of its
+    newest attempt to its end, or to its last sign; ``model``: the path of its weights; ``sandboxes_left``: how many
+    things a run that is not live has left in Docker or a cluster, by its files, None if it has begun none. None: not
+    known."""
 
     run: str
     run_dir: str

@@ -306,6 +306,9 @@ def orphaned_replicas(
     return ReplicaSet(expected, ready, sum(i.listed for i in items), tuple(items))
 
 
+_NOT_BEGUN = ("waiting", "preparing")  # states of a replica that has no process yet
+
+
 def _orphaned_actor(
     item: ReplicaStatus, services: Sequence[ServiceStatus], orphans: OrphanedServices
 ) -> ReplicaStatus:
@@ -317,7 +320,10 @@ def _orphaned_actor(
         why = item.why
     elif not running:
         state = "stopped"
-        why = "its process has exited" if training else "exited with the trainer"
+        if item.state in _NOT_BEGUN and item.pid is None and item.address is None:
+            why = "was not started yet" if training else "was never started: the trainer ended first"
+        else:
+            why = "its process has exited" if training else "exited with the trainer"
     return msgspec.structs.replace(
         item,
         state=state,

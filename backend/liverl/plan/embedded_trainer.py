@@ -28,7 +28,12 @@ def service(config: RunConfig) -> ServiceSpec:
         inherits="embedded",
         depends_on=(Dependency("ready", carrier), Dependency("all_ready", "replica", config.run.replicas)),
         probes=Probes(
-            startup=Probe("log_line", pattern=r"Total training steps: \d+", interval=0.5),
+            startup=Probe(
+                "log_line",
+                pattern=r"Total training steps: \d+",
+                interval=0.5,
+                waits_for="the trainer to load its model and count its steps",
+            ),
             startup_deadline=config.supervise.startup_deadline,
         ),
         # By default a trainer is not restarted: its exit ends the run and decides the result.

@@ -76,6 +76,7 @@ class Probe(msgspec.Struct, frozen=True):
     failures: int = 3  # consecutive failures after which the service is restarted (live) or degraded (ready)
     token_file: str = ""  # path of a file with a bearer token, relative to the run directory
     token_routes: bool = False
+    waits_for: str = ""  # of log_line: what its line says, for people, behind "waits for"
 
 
 class Probes(msgspec.Struct, frozen=True):

@@ -91,7 +91,12 @@ def service(config: RunConfig) -> ServiceSpec:
         environment=ENVIRONMENT,
         depends_on=tuple(needs),
         probes=Probes(
-            startup=Probe("log_line", pattern=READY_ASYNC if fully_async(config) else READY, interval=0.5),
+            startup=Probe(
+                "log_line",
+                pattern=READY_ASYNC if fully_async(config) else READY,
+                interval=0.5,
+                waits_for="verl to build its workers and engines; usually 1 to 5 minutes",
+            ),
             startup_deadline=max(config.supervise.startup_deadline, discovery),
         ),
         # By default a trainer is not restarted: its exit ends the run and decides the result.

@@ -13,10 +13,10 @@ from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.owner import in_pid_namespace
 from liverl.observe.gpu.sampler import GpuSampler
 from liverl.plan.spec import Plan
-from liverl.preflight.ports import run_of
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import Ours
 from liverl.procs import procfs
+from liverl.rundir.holders import run_of
 from liverl.util import redact
 from liverl.util.plural import quantity
 

@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
@@ -14,9 +13,9 @@ from liverl.plan.spec import BRIDGE, Plan, PortSpec
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import Ours, main_service, variables_of
 from liverl.procs import procfs
-from liverl.rundir.commands import any_port, port_fix, set_options
-from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
-from liverl.rundir.layout import read_backend
+from liverl.rundir.commands import any_port, end_run, port_fix, set_options
+from liverl.rundir.holders import held_by, run_of, run_word
+from liverl.rundir.index import RunInfo
 
 _RAY_FIX = (
     "set ray.address to use that Ray cluster, or start another one beside it: "
@@ -51,8 +50,13 @@ def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
                 # Where a Ray cluster listens, that may be meant to be used.
                 ray = spec.kind == "ray" and _is_ray(holder.words())
                 patch = {port.key: "0"} if port.key and not ray else {}
-                fix = _RAY_FIX if ray else port_fix(port.key, port.number)
-                text = f"{_held(holder)}: a Ray cluster is running there" if ray else _held(holder)
+                run = run_of(holder.pid)
+                fix = (
+                    _RAY_FIX
+                    if ray
+                    else port_fix(port.key, port.number, run_word(run) if run is not None else "")
+                )
+                text = f"{_held(holder, run)}: a Ray cluster is running there" if ray else _held(holder, run)
                 checks.append(Check(name, "fail", text, fix=fix, patch=patch))
     return checks
 
@@ -78,11 +82,12 @@ def script_ports(
         elif ours is not None and ours.has(holder.pid, plan):
             yield Check(title, "ok", f"held by this run (pid {holder.pid})")
         else:
-            run = run_of(holder.pid) if holder.pid is not None else None
-            owner = f", of run {_name(run)}" if run is not None else ""
+            run = run_of(holder.pid)
+            owner = f", of run {run_word(run)}" if run is not None else ""
             then = ": trials would reach that one" if name == "LITELLM_PORT" else ""
             # 0 is refused for a script: it has to know the number before it starts.
-            fix = f"if nobody needs it, end it; or {free_now(key)}"
+            end = "if nobody needs it, end it" if run is None else end_run(run_word(run))
+            fix = f"{end}; or {free_now(key)}"
             yield Check(title, "warn", f"held by {holder.words()}{owner}{then}", fix=fix)
 
 
@@ -95,41 +100,13 @@ def free_now(key: str) -> str:
     return f"take a port that is free now: {set_options({key: str(procfs.free_port())})}"
 
 
-def _held(holder: procfs.Holder) -> str:
-    run = run_of(holder.pid) if holder.pid is not None else None
-    return f"held by {holder.words()}" if run is None else _beside(run, holder.pid)
-
-
-def run_of(pid: int) -> RunInfo | None:
-    """The run of this user that a process belongs to: one in the index of runs of which it is the backend, or whose
-    directory its environment names. None if there is none."""
-    tag = procfs.environment_tag(pid, b"LIVERL_RUN_DIR")
-    directory = os.path.realpath(tag) if tag else None
-    for run in indexed_runs():
-        backend = read_backend(run.run_dir)
-        serves = backend is not None and backend.pid == pid and procfs.alive(pid, backend.tick)
-        if serves or os.path.realpath(run.run_dir) == directory:
-            return run
-    return None
-
-
-def _beside(run: RunInfo, pid: int | None) -> str:
-    name = _name(run)
-    if run.state == "live":
-        return f"held by your live run {run.run} (pid {pid}). To show that run: liverl-tui attach {name}"
+def _held(holder: procfs.Holder, run: RunInfo | None) -> str:
+    words = f"held by {held_by(holder, run)}"
     return (
-        f"held by your run {run.run} (pid {pid}), whose backend has died. To take it over: "
-        f"liverl-tui up --run {name}; to end it: liverl-tui stop --run {name}"
+        words
+        if run is None or run.state != "live"
+        else f"{words}. To show that run: liverl-tui attach {run_word(run)}"
     )
-
-
-def _name(run: RunInfo) -> str:
-    """The run as a command takes it: by its name where that finds it, else by its directory."""
-    try:
-        found = find_run(Path(run.run), None)
-    except RunLookupError:
-        return str(run.run_dir)
-    return run.run if os.path.realpath(found.path) == os.path.realpath(run.run_dir) else str(run.run_dir)
 
 
 def _is_ray(words: str) -> bool:

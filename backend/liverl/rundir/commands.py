@@ -30,10 +30,16 @@ def any_port(key: str) -> str:
     return f"{set_options({key: '0'})} takes any free port"
 
 
-def port_fix(key: str, port: int | str) -> str:
+def end_run(run: str) -> str:
+    """How to free what a run of the user's own holds. ``run``: as a command takes it."""
+    return f"end that run, if it is no longer needed: liverl-tui stop --run {shlex.quote(run)}"
+
+
+def port_fix(key: str, port: int | str, run: str = "") -> str:
     """What to type where another process holds ``port``, whose number is that of configuration key ``key`` ("": it has
-    none). The same words in preflight, alerts and results; 0 is any free port."""
-    end = f"end the process that holds port {port} if it is yours"
+    none). ``run``: the user's own run that the process belongs to, "": of none; its processes are not to be ended one
+    by one, since it starts them again. The same words in preflight, alerts and results; 0 is any free port."""
+    end = end_run(run) if run else f"end the process that holds port {port} if it is yours"
     return f"{any_port(key)}; or {end}" if key else f"{end[0].upper()}{end[1:]}"
 
 
@@ -49,6 +55,12 @@ def next_command(result: Result) -> str | None:
 def attach_command(run_dir: Path) -> str:
     """``liverl-tui attach project/name``, which finds a live run of this host under any root."""
     return f"liverl-tui attach {shlex.quote(_name(run_dir))}"
+
+
+def ended_commands(run_dir: Path) -> str:
+    """What shows more of a run that has ended: its trials, and its report. One line."""
+    run = run_words(run_dir)
+    return f"its trials: liverl-tui trials ls {run}   its report: liverl-tui report {run}"
 
 
 def run_words(run_dir: Path) -> str:

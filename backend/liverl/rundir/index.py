@@ -32,6 +32,14 @@ class RunLookupError(Exception):
         self.exit_code = exit_code
 
 
+class NoLiveRun(RunLookupError):
+    """No run was named, and none is live. ``known``: the runs here that have ended or were lost, newest first."""
+
+    def __init__(self, message: str, known: tuple[RunInfo, ...] = ()) -> None:
+        super().__init__(message)
+        self.known = known
+
+
 def _state_home() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
@@ -245,6 +253,7 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
     Without it: the only live run of this host, else the only orphaned one.
 
     Raises:
+        NoLiveRun: no run is named, and none is live.
         RunLookupError: no run matches (exit code 4), or several do (2).
     """
     if run is not None:
@@ -272,7 +281,22 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
     else:
         where = run_root if run_root is not None else default_run_root()
         message += f", and none under {where}; start one with: liverl-tui up"
-    raise RunLookupError(message)
+    raise NoLiveRun(message, tuple(all_runs))
+
+
+def find_or_newest(run: Path | None, run_root: Path | None) -> tuple[RunDir, RunInfo | None]:
+    """``find_run`` for what only reads: where no run is named and none is live, the newest of those that have ended or
+    were lost, with its state, which is to be said: nobody has asked for exactly this one. None: ``find_run``'s run.
+
+    Raises:
+        RunLookupError: as ``find_run``, also where there is no run at all.
+    """
+    try:
+        return find_run(run, run_root), None
+    except NoLiveRun as none:
+        if not none.known:
+            raise
+        return RunDir(none.known[0].run_dir), none.known[0]
 
 
 def _line(info: RunInfo) -> str:

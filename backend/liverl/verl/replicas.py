@@ -375,7 +375,13 @@ class VerlReplicas:
         if rank.stage == "healthy" and not self._routes.passed(rank):
             why = self._routes.problems.get(rank.rank) or "its token routes have not been checked yet"
             return ("failed" if self._routes.refused.get(rank.rank) else "starting"), why
-        return _STATES[rank.stage], rank.why
+        # Long before a deadline nothing is wrong with it.
+        why = (
+            "waits for verl to start it: Ray has no actor of this name yet"
+            if rank.stage == "missing"
+            else rank.why
+        )
+        return _STATES[rank.stage], why
 
     def _ended_with_trainer(self, rank: Rank) -> bool:
         """Whether the replica is gone because its trainer is. Ray may report that later, or be gone as well."""

@@ -20,6 +20,10 @@ from liverl.watch.verdicts import Judgement
 NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 NOT_HERE = "nothing of it runs here"
 ONLY_LOGS = "logs grow; none of their processes is visible from here"
+UNKNOWN_KIND = (
+    "it runs; its processes are of no kind that is known, and no steps were found: they are read from lines like "
+    "step:1 - critic/score/mean:0.5, from metrics.jsonl and from tensorboard's files"
+)
 _ENDS = QUIET | {HANGS, STOPS}
 _UP = ("ready", "degraded", "starting")
 
@@ -41,7 +45,7 @@ def standing(seen: Standing) -> tuple[RunState, str]:
         return "running", _phase(seen)
     if seen.judgement.cause:
         return "failed", seen.judgement.cause
-    return "stopped", _end(seen)
+    return ("done" if _all_steps(seen) else "stopped"), _end(seen)
 
 
 def _goes_on(seen: Standing) -> bool:
@@ -66,13 +70,21 @@ def _phase(seen: Standing) -> str:
     if hangs:
         return hangs
     up = [one for one in seen.services if one.state in _UP]
-    if not seen.replicas.items and all(one.kind == "task" for one in up):
-        return ONLY_LOGS if all(one.pid is None for one in up) else "its processes are of no known kind"
+    if seen.metrics is None and not seen.replicas.items and all(one.kind == "task" for one in up):
+        return ONLY_LOGS if all(one.pid is None for one in up) else UNKNOWN_KIND
     metrics, trials, total = seen.metrics, seen.trials, seen.settings.total
     trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}
     if trials.total:  # only they tell a rollout from an update
         trainer = verl_trainer_facts(metrics, trials, None)
     return phase_words("running", seen.services, seen.replicas, trainer, total, trials)
+
+
+def _all_steps(seen: Standing) -> bool:
+    """Whether its log has all steps that were announced, and nothing says that it ended early: "stopped" is the word
+    for what can be resumed."""
+    ids = {one.id.removeprefix("log:") for one in seen.judgement.symptoms}
+    step = seen.metrics.step if seen.metrics is not None else seen.settings.step
+    return ids.isdisjoint(_ENDS) and seen.settings.total is not None and (step or 0) >= seen.settings.total
 
 
 def _end(seen: Standing) -> str:

@@ -16,6 +16,7 @@ from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.match import whole
 from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
+from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import Evidence, Symptom, UnreadableFile
 from liverl.util.plural import quantity
 from liverl.watch.endings import Ending, Endings
@@ -239,6 +240,7 @@ def _services_of(cause: Explanation, services: Mapping[str, str]) -> tuple[str, 
 
 def symptom(explanation: Explanation, guesses: tuple[Explanation, ...]) -> Symptom:
     """An explanation as an alert, with guesses as further evidence. Pure."""
+    explanation = for_others(explanation)
     fix = explanation.fix
     if explanation.command:
         fix = f"{fix.rstrip('.')}. Look with: {explanation.command}" if fix else explanation.command

@@ -126,6 +126,8 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
         return ((f"▶ demo{place}", "info"),), (("▶ demo", "info"),)
     if view.why:
         return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
+    if view.snapshot is not None and view.snapshot.state in ("done", "failed", "stopped"):
+        return (("○ it has ended", "dim"),), (("○ ended", "dim"),)  # it is watched: nothing else says bye
     return (("live", "dim"),), _NONE
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from liverl.observe.metrics.rewards import ends_words
 from liverl.offline.run_list import RunListed
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.words import UNKNOWN, duration, one_line, size
@@ -34,12 +35,10 @@ def state_of(run: RunListed) -> Span:
 
 
 def reward_of(run: RunListed) -> str:
-    """The mean reward of its first and of its last three steps."""
+    """The mean reward of its first and of its last three steps; of fewer than six steps one mean."""
     if run.smoke:
         return "smoke"
-    if run.reward_first is None or run.reward_last is None:
-        return UNKNOWN
-    return f"{run.reward_first:.3f} → {run.reward_last:.3f}"
+    return ends_words(run.reward_first, run.reward_last, run.steps, arrow="→") or UNKNOWN
 
 
 def _steps(run: RunListed) -> str:

@@ -9,7 +9,10 @@ import msgspec
 from liverl.rundir.commands import any_port, port_fix
 
 # ``liverl.plan.spec.PortSpec.words``: held by somebody, or not to be had (a privileged number, an address in TIME_WAIT)
-_PORT = re.compile(r"\bport (?P<port>\d{1,5})(?: \((?P<key>\w{1,40}\.\w{1,40})\))? is held by\b")
+_PORT = re.compile(
+    r"\bport (?P<port>\d{1,5})(?: \((?P<key>\w{1,40}\.\w{1,40})\))? is held by\b"
+    r"(?: your (?:live )?run (?P<run>\S{1,4096}) \(pid)?"  # words of rundir.holders.held_by
+)
 _LISTEN = re.compile(r"\bcannot listen on port (?P<port>\d{1,5}) \((?P<key>\w{1,40}\.\w{1,40})\) of\b")
 _GPUS = re.compile(
     r"\bneeds? \d{1,6} GPUs?, \d{1,6} of (?P<all>\d{1,6}) free(?P<outside> \(\d{1,6} more are outside)?"
@@ -34,7 +37,7 @@ def refused(reason: str, service: str) -> Refused | None:
     port = _PORT.search(reason)
     if port is not None:
         key = port["key"] or ""
-        fix = f"{port_fix(key, port['port'])}{'' if key else f', or give {service} another port'}."
+        fix = f"{port_fix(key, port['port'], port['run'] or '')}{'' if key else f', or give {service} another port'}."
         return Refused("port-held", "", fix, patch={key: "0"} if key else {})
     denied = _LISTEN.search(reason)
     if denied is not None:

@@ -10,10 +10,12 @@ from liverl.causes.inputs.ended import Why
 from liverl.causes.verdict.guesses import RAY
 from liverl.model import Cause, Evidence, Guess
 
+USUAL_RAY = "/tmp/ray"  # where Ray keeps its sessions unless it is told otherwise (--temp-dir)
 
-def cause(why: Why, run_dir: Path, at: float, *, ray: bool = True) -> Cause:
+
+def cause(why: Why, run_dir: Path, at: float, *, ray: bool = True, ray_dir: str = "") -> Cause:
     """``why`` as it is shown, with the paths of logs relative to the run's directory. ``ray``: the run may use Ray;
-    else nobody guesses at it."""
+    else nobody guesses at it. ``ray_dir``: the directory of the run's own Ray; "": Ray's usual one."""
     found, evidence = why.explanation, tuple(_relative(one, run_dir) for one in why.explanation.evidence)
     place = first_place(evidence)
     title = found.title.removeprefix(f"{why.of} was ").removeprefix(
@@ -27,15 +29,22 @@ def cause(why: Why, run_dir: Path, at: float, *, ray: bool = True) -> Cause:
         None if place is None else place.offset,
         id=found.id,
         why=found.cause,
-        fix=found.fix,
-        command=found.command,
+        fix=_of_ray(found.fix, ray_dir),
+        command=_of_ray(found.command, ray_dir),
         patch=found.patch,
         guess=found.guess,
         evidence=evidence,
         guesses=tuple(
-            Guess(one.title, one.command, one.fix) for one in why.guesses if ray or one.id != RAY.id
+            Guess(one.title, _of_ray(one.command, ray_dir), _of_ray(one.fix, ray_dir))
+            for one in why.guesses
+            if ray or one.id != RAY.id
         ),
     )
+
+
+def _of_ray(text: str, ray_dir: str) -> str:
+    """``text`` with the logs of the run's own Ray in place of those of any Ray."""
+    return text.replace(USUAL_RAY, ray_dir) if ray_dir else text
 
 
 def _relative(evidence: Evidence, run_dir: Path) -> Evidence:

@@ -34,6 +34,7 @@ from liverl.causes.verdict.errors import (
     without_speculation,
 )
 from liverl.causes.verdict.frames import origin_of, told_place, versions_command
+from liverl.causes.verdict.gpu_neighbours import with_neighbours
 from liverl.causes.verdict.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.verdict.outside import is_older
 from liverl.causes.verdict.timeline import Hit, Moment, timeline
@@ -244,6 +245,8 @@ def _with_proof(
         proof.append(after)
     file = _reward_file(moments) if REWARD_FILE in match.signature.fix else ""
     found = explained(match, (*proof, *of_exits(exits)), file)
+    if match.signature.gpu_memory:
+        found = with_neighbours(found, moment.record.text)
     return _with_place(found, moment, match) if match.signature.role == "general" else found
 
 

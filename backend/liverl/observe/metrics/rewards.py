@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 
 from liverl.model import Rewards, StepMetrics, Validation
@@ -54,14 +54,38 @@ class RewardHistory:
         return Validation(key, next(iter(scores.values())), scores[step], step, best, best_step)
 
     def summary(self) -> Rewards:
-        """The newest rewards, the means of the first and of the last three steps, and the validations."""
+        """The newest rewards, the means of the first and of the last three steps (of ``ends``), and the validations."""
         if not self._by_step:
             return Rewards(validation=self._validation())
         values = self._by_step.values()
         newest = list(islice(reversed(values), NEWEST))[::-1]
-        first, last = list(islice(values, _ENDS)), newest[-_ENDS:]
-        ends = sum(first) / len(first), sum(last) / len(last)
-        return Rewards(len(values), *ends, tuple(newest), resampled(list(values), NEWEST), self._validation())
+        every = list(values)
+        return Rewards(len(every), *ends(every), tuple(newest), resampled(every, NEWEST), self._validation())
+
+
+def ends(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last three ``values``, at least one; of fewer than six, where a step would be
+    in both, twice the mean of all: nothing can be said about a change."""
+    if len(values) < 2 * _ENDS:
+        mean = sum(values) / len(values)
+        return mean, mean
+    return sum(values[:_ENDS]) / _ENDS, sum(values[-_ENDS:]) / _ENDS
+
+
+def ends_words(
+    first: float | None,
+    last: float | None,
+    steps: int | None,
+    number: Callable[[float], str] = "{:.3f}".format,
+    arrow: str = "->",
+) -> str | None:
+    """``0.190 -> 0.470``; of fewer than six ``steps`` one mean, ``0.054``, since "0.054 -> 0.054" reads as a reward
+    that does not change. None without a reward. ``steps``: finished, None if not known."""
+    if first is None or last is None:
+        return None
+    if steps is not None and steps < 2 * _ENDS:
+        return number(last)
+    return f"{number(first)} {arrow} {number(last)}"
 
 
 def resampled(values: Sequence[float], most: int) -> tuple[float, ...]:
@@ -87,7 +111,7 @@ def words(rewards: Rewards, newest: int = 0) -> str | None:
         return None
     count = f"{rewards.steps} step{'' if rewards.steps == 1 else 's'}"
     told = f"{count}, mean reward" if newest <= rewards.steps else f"step {newest}, mean reward of {count}"
-    ends = change(rewards)
-    if ends is None:
+    both = change(rewards)
+    if both is None:
         return f"{told} {rewards.last:.3f}"
-    return f"{told} {ends[0]:.3f} -> {ends[1]:.3f} (first and last three steps)"
+    return f"{told} {both[0]:.3f} -> {both[1]:.3f} (first and last three steps)"

@@ -13,6 +13,7 @@ from liverl.causes.inputs.found import judge_found
 from liverl.causes.inputs.places import at_its_line
 from liverl.causes.inputs.starts import INTERRUPTED, interrupted_start
 from liverl.causes.inputs.stated import as_stated
+from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.inputs import Input, collect, removed_of
@@ -107,6 +108,8 @@ def examine(
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
     verdict = with_removed(verdict, removed_of(run) if run is not None else ())
+    if run is None:
+        verdict = _for_others(verdict)
     return Examination(
         verdict,
         files,
@@ -119,6 +122,15 @@ def examine(
         ),
         left_out,
         now,
+    )
+
+
+def _for_others(verdict: Verdict) -> Verdict:
+    """``verdict`` on logs that are of no run of ours: no sentence names a key of our configuration."""
+    return Verdict(
+        None if verdict.cause is None else for_others(verdict.cause),
+        tuple(map(for_others, verdict.guesses)),
+        tuple(map(for_others, verdict.symptoms)),
     )
 
 

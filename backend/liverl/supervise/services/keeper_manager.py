@@ -21,6 +21,7 @@ from liverl.plan.inherit import inherited
 from liverl.plan.spec import BRIDGE, PortSpec
 from liverl.procs import procfs, tree
 from liverl.procs.tree import Member
+from liverl.rundir.holders import held_by, run_of
 from liverl.supervise.keeper.client import KeeperClient, KeeperError, KeeperGone
 from liverl.supervise.services.asked import Addresses
 from liverl.supervise.services.prepare import PrepareProblem
@@ -257,7 +258,9 @@ class KeeperManager:
                 return await self.hold_port(service, port)
             holder = procfs.port_holder(port.number)
             if holder is not None:
-                raise PrepareProblem(f"{port.words} is held by {holder.words()}") from None
+                raise PrepareProblem(
+                    f"{port.words} is held by {held_by(holder, run_of(holder.pid))}"
+                ) from None
             why = os.strerror(error.errno) if error.errno else str(error)
             raise PrepareProblem(f"cannot listen on {port.words} of {port.host}: {why}") from None
         if name not in self._listeners:

@@ -13,6 +13,7 @@ from liverl.environments.declared import CannotTell, declares
 from liverl.plan.inherit import inherited
 from liverl.plan.spec import BATCH_END, PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
+from liverl.rundir.holders import held_by, run_of
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_text
@@ -80,7 +81,7 @@ def choose_port(port: PortSpec) -> int:
             raise PrepareProblem(f"no free port on {port.host}: {error}") from None
     holder = procfs.port_holder(port.number)
     if holder is not None:
-        raise PrepareProblem(f"{port.words} is held by {holder.words()}")
+        raise PrepareProblem(f"{port.words} is held by {held_by(holder, run_of(holder.pid))}")
     return port.number
 
 

@@ -185,11 +185,10 @@ def _in_log(probe: Probe, target: Target) -> str | None:
             text = file.read(32 << 20).decode("utf-8", "replace")
     except OSError as error:
         return f"cannot read the service's log: {error}"
-    return (
-        None
-        if re.search(probe.pattern, text)
-        else f"no line in the service's log matches '{probe.pattern}' yet"
-    )
+    if re.search(probe.pattern, text):
+        return None
+    words = probe.waits_for or f"a line in its log that matches '{probe.pattern}'"
+    return f"waits for {words}"
 
 
 def _status_file(probe: Probe, target: Target) -> str | None:

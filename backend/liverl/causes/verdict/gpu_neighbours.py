@@ -1,0 +1,54 @@
+"""Who else was on a GPU whose memory was used up, as torch itself says. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from liverl.causes.finding import Explanation
+
+# torch c10/cuda/CUDACachingAllocator.cpp: "GPU 0 has a total capacity of 79.10 GiB of which 1.61 GiB is free. Process
+# 4711 has 70.00 GiB memory in use. Including non-PyTorch memory, this process has 7.48 GiB memory in use."
+_OTHER = re.compile(
+    r"\bProcess (?P<pid>\d{1,10}) has (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) memory in use"
+)
+_OWN = re.compile(r"\bthis process has (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) memory in use")
+_TOTAL = re.compile(r"\btotal capacity of (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB)")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_MOST = 0.5  # of the GPU's memory: from here on another process is said first
+
+
+def with_neighbours(found: Explanation, text: str) -> Explanation:
+    """``found``, of memory of a GPU that was short, with the processes that ``text``, torch's own words, names beside
+    the one that asked. Where these held at least half of the GPU, or more than that process, they are the likeliest
+    cause, and what to do begins with them; they may also be of the same run, as verl's engines are."""
+    others = [(one["pid"], _bytes(one)) for one in _OTHER.finditer(text)]
+    if not others:
+        return found
+    others.sort(key=lambda one: -one[1])
+    own, total = _OWN.search(text), _TOTAL.search(text)
+    listed = ", ".join(f"process {pid} held {_words(size)}" for pid, size in others[:3])
+    held = sum(size for _, size in others)
+    most = (own is not None and held > _bytes(own)) or (total is not None and held >= _MOST * _bytes(total))
+    if not most:
+        return replace(found, cause=f"{found.cause} On the same GPU {listed}.")
+    beside = f", this process {_words(_bytes(own))}" if own is not None else ""
+    pid = others[0][0]
+    cause = f"Another process had most of the memory of this GPU: {listed}{beside}."
+    fix = (
+        f"See what process {pid} is (ps -fp {pid}): end it if it is a leftover of yours, or take another GPU. "
+        f"If it belongs to this run: {found.fix}"
+    )
+    return replace(found, cause=cause, fix=fix)
+
+
+def _bytes(found: re.Match[str]) -> float:
+    try:
+        return float(found["size"]) * _UNITS[found["unit"]]
+    except ValueError:  # "1.2.3": damaged
+        return 0.0
+
+
+def _words(size: float) -> str:
+    return f"{size / _UNITS['GiB']:.2f} GiB"
