@@ -23,7 +23,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_the_default_run(folder: Path) -> None:
     """It is watched from the folder of its runs. Its servers refuse who has no key, so that their load is not known."""
-    words = ("--set", "training.total_steps=500", "--set", "infrastructure.litellm_port=0")
+    # Half of the default's tasks, and a model that takes its time: what it does costs the other tests nothing then.
+    sets = ("training.total_steps=500", "infrastructure.litellm_port=0", "embedded.turn_latency=0.1")
+    sets += ("training.train_batch_size=2", "training.train_prompt_mini_batch_size=2")
+    words = [word for one in sets for word in ("--set", one)]
     process, run = up(folder, *words), folder / "runs/liverl/exp"
     try:
         wait_until((run / "control.sock").exists, what="the run")
