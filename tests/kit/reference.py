@@ -39,6 +39,24 @@ LOGGED = (
     "`liverl-tui rules explain ID` shows it, with the ID between the colons of the alert's id"
 )
 MANY = 10  # unknown parts: a text with so many is put together from pieces, and says nothing here
+IN_A_BATCH_SCRIPT = """## In a batch script
+
+What a script does after `up --no-ui --yes --name NAME --resume-or-start`:
+
+| code | give the same command again? | what to do first |
+|---|---|---|
+| 0 | no: it is done | nothing |
+| 1 | once, if at all | read `liverl-tui doctor`; the same failure comes again, and nothing counts the attempts |
+| 2 | no | correct the command or the file |
+| 3 | no, or once on another node | correct what the check names: a port, a GPU or a disk may be another node's |
+| 4 | no | the run is live on another host: a second job has the same name, or the first has not ended |
+| 5 | yes | nothing: it goes on from the newest checkpoint |
+| 75 | in a new job | end what the message names: while such processes live, the next attempt is refused |
+| 128+n | once, if at all | read `liverl-tui doctor`: 137 (SIGKILL) is often the end of the memory |
+
+Nothing bounds how often a run that has failed is resumed. A script that repeats the command after 1 may loop for ever
+over the same failure: count there, or repeat it after 5 only, as the script of `liverl-tui launcher slurm` does.
+"""
 FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
 
@@ -308,14 +326,17 @@ def exit_codes() -> str:
     return (
         f"# Exit codes\n\n{MADE}; `liverl-tui --help` ends with the same table.\n\n| code | meaning |\n|---|---|\n"
         + "\n".join(lines)
-        + "\n\n`up --no-ui` in a batch job: give the same command again after 5; do not after 0, 2 and 3. "
-        "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its "
-        "own.\n\n## What to do\n\n"
+        + "\n\n[Which end of a trainer gives which code](../scripts.md#when-a-trainer-is-done) is a table there.\n\n"
+        + IN_A_BATCH_SCRIPT
+        + "\n## What to do\n\n"
         "- 1: `liverl-tui doctor PATH` says why, from the logs of the run "
         "([It failed: what now](../guides/it-failed.md)).\n"
         "- 2: the message names the option, or the file and the line, and what is allowed there.\n"
-        "- 3: `liverl-tui check --config FILE` shows the checks again, each with its fix; nothing was left behind.\n"
-        "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory.\n"
+        "- 3: `liverl-tui check --config FILE` shows the checks again, each with its fix. `up` starts nothing then. "
+        "Where the second look at ports, GPUs and disks, right before the trainer starts, finds a fault, the attempt "
+        "ends with 3, and `result.json` has the check.\n"
+        "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory. If the run is live on another "
+        "host, the message names that host: give the command there.\n"
         "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
         "- 75: the message names the processes that are left; end them before the next attempt.\n"
         "- 124: the run goes on; ask again, or wait longer.\n"
