@@ -38,6 +38,7 @@ LOGGED = (
     "- What to do: what the catalogue of [causes](../diagnosis.md) says of this line, which the alert repeats; "
     "`liverl-tui rules explain ID` shows it, with the ID between the colons of the alert's id"
 )
+LIVE = "; *live*"
 MANY = 10  # unknown parts: a text with so many is put together from pieces, and says nothing here
 IN_A_BATCH_SCRIPT = """## In a batch script
 
@@ -188,7 +189,10 @@ def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
         f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...`, NAME "
-        "and PID stand for what only a run knows: numbers, a step, a service or replica. `!` in the interface and "
+        "and PID stand for what only a run knows: numbers, a step, the service or replica that the alert is about. "
+        "OTHER is a second replica, and CARRIER what the trials' requests go through: the proxy, or the sessions. "
+        "*Live* marks what only the backend of a run finds; the others are also found in the files of an ended run. "
+        "`!` in the interface and "
         "`liverl-tui status` show the alerts of a run with their evidence, `liverl-tui fix` what would correct one, "
         "and [`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
         "how](../diagnosis.md) has the limits with their reasons.\n"
@@ -229,7 +233,7 @@ def _alert(kind: str, of: list[Rule]) -> str:
     if any(rule.hold for rule in of):
         said += f" Raised after {max(rule.hold for rule in of):g} s of it."
     if not any(rule in FILE_RULES for rule in of):
-        said += " Needs a backend: it is not found in the files of an ended run."
+        return _told(kind, found, said, LIVE)
     return _told(kind, found, said)
 
 
@@ -238,7 +242,7 @@ def _shortened(text: str) -> str:
     return re.sub(r"\.{3}(?:[\s,;:]*\.{3})+|\.{4,}", UNKNOWN, plain(text))
 
 
-def _told(kind: str, found: list[Texts], said: str) -> str:
+def _told(kind: str, found: list[Texts], said: str, where: str = "") -> str:
     lines = [f"\n### {kind}\n"]
     if said:
         lines.append(f"{said}\n")
@@ -247,7 +251,7 @@ def _told(kind: str, found: list[Texts], said: str) -> str:
     if titles:
         lines.append("- Title: " + "; or: ".join(dict.fromkeys(map(_shortened, list(titles)[:2]))))
     if levels:
-        lines.append(f"- Severity: {' or '.join(levels)}")
+        lines.append(f"- Severity: {' or '.join(levels)}{where}")
     lines += [LOGGED] if kind == "log" else fixes([fix for one in found for fix in one.fix])
     return "\n".join(lines) + "\n"
 
@@ -279,12 +283,14 @@ def _doc(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> str:
     module, whose numbers are shown in place of their names."""
     words = " ".join(text.split()).replace(" Pure.", "")
     words = re.sub(r" \((?:knowledge|recordings|docs)/[^)]*\)", "", words)
-    words = re.sub(
-        r"``([A-Z_]+)``",
-        lambda name: f"{names[name[1]]:g}" if _number(names.get(name[1])) else name[0],
-        words,
-    )
+    words = re.sub(r"``([A-Z_]+)``( s\b| seconds?\b)?", lambda name: _counted(name, names), words)
     return re.sub(r"``([^`]*)``", r"`\1`", words)
+
+
+def _counted(name: re.Match[str], names: Mapping[str, Any]) -> str:
+    """A name of the module as its number; with its unit if the name ends in ``_S`` (seconds)."""
+    number, unit = names.get(name[1]), name[2] or (" s" if name[1].endswith("_S") else "")
+    return f"{number:g}{unit}" if _number(number) else name[0]
 
 
 def _number(value: object) -> bool:
