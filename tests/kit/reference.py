@@ -132,11 +132,11 @@ def configuration() -> str:
             section = key.partition(".")[0]
             parts.append(f"\n## {section}\n")
             if above := meanings.get((section,)):
-                parts.append(meaning(above) + "\n")
+                parts.append(linked(meaning(above)) + "\n")
         path = tuple(key.split("."))
         names = variables.get(key, [])
         comment = meanings.get(path, "") or _of_section(meanings, path)
-        said = meaning(comment, names, choices(kind))
+        said = linked(meaning(comment, names, choices(kind)))
         facts = [f"- Default: {_value(value_of(defaults, key))}, {_kind(kind)}."]
         facts.append(f"- Used in: {used_in(key)}.")
         facts.append(f"- A change: {on_change(key).words}.")
@@ -148,6 +148,19 @@ def configuration() -> str:
         )
         parts.append("\n".join([f"\n### {key}\n", *([said + "\n"] if said else []), *between, *facts]) + "\n")
     return _joined(parts)
+
+
+def linked(text: str) -> str:
+    """``text`` with a link in place of each page that it names: ``docs/own-run.md``, or ``docs/own-run.md, "Rows"``."""
+
+    def link(match: re.Match[str]) -> str:
+        title = (ROOT / match["page"]).read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        words, anchor = match["part"], ""
+        if words:
+            anchor = "#" + re.sub(r"[^\w -]", "", words.lower()).replace(" ", "-")
+        return f"[{words or title}](../{match['page'].removeprefix('docs/')}{anchor})"
+
+    return re.sub(r'(?P<page>docs/[\w-]+\.md)(?:, "(?P<part>[^"]+)")?', link, text)
 
 
 def choices(kind: Any) -> list[str]:

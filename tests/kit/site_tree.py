@@ -39,6 +39,7 @@ BOOST = {
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.M | re.S)
 _CODE = re.compile(r"`[^`]+`")
+_SPAN = re.compile(r"(`[^`]+`)")  # as _CODE, kept by `split`
 _ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
 
 
@@ -174,7 +175,8 @@ def command_tree() -> dict[str, str]:
 
 
 def as_markdown(source: str) -> str:
-    """The same page for Python-Markdown: an empty line before a list, and no backslash before a bar within code."""
+    """The same page for Python-Markdown: an empty line before a list, no backslash before a bar within code, and an
+    entity for ``\\<``, which it would show with its backslash."""
     parts = _BLOCK.split(source)
     return "".join(part if at % 2 else _lines(part) for at, part in enumerate(parts))
 
@@ -184,6 +186,9 @@ def _lines(text: str) -> str:
     for line in text.split("\n"):
         if _ITEM.match(line) and made and made[-1] and not _in_list(made):
             made.append("")
+        line = "".join(
+            part if at % 2 else part.replace("\\<", "&lt;") for at, part in enumerate(_SPAN.split(line))
+        )
         made.append(
             _CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
         )

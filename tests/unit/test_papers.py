@@ -4,7 +4,9 @@ tested in test_mentions.py."""
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shutil
 import sys
 import tomllib
 import types
@@ -176,6 +178,31 @@ def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: 
     ]
     assert rows[1]["prompt"] == [{"role": "user", "content": "1 + 1?"}]
     assert rows[1]["extra_info"] == {"split": "train", "index": 1}
+
+
+def test_the_script_that_exports_conversations_prints_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = blocks("docs/guides/trials.md")
+    recorded = ROOT / "tests" / "data" / "own_runs_h200" / "harbor" / "train-00-000d6687"
+    shutil.copytree(recorded, tmp_path / "trials" / "step_0002" / "train-00")
+    monkeypatch.setattr(sys, "argv", ["export.py", str(tmp_path)])
+    exec(compile(script, "export.py", "exec"), {})
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["trial"], line["step"]) == ("train-00", "step_0002")
+    roles = [message["role"] for message in line["messages"]]
+    assert roles[0] == "user" and roles[-1] == "assistant" and len(roles) > 2
+
+
+def test_no_line_of_a_list_begins_with_a_number_that_would_begin_another() -> None:
+    """Python-Markdown takes ``  401. Treat`` within an entry for the first entry of a numbered list."""
+    found = [
+        f"{page}: {line}"
+        for page in papers()
+        for line in re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL).splitlines()
+        if re.match(r"\s+\d{2,}\. ", line)
+    ]
+    assert found == []
 
 
 def test_the_changelog_knows_this_version() -> None:
