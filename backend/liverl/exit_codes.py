@@ -27,8 +27,8 @@ class ExitCode(IntEnum):
     OK = 0, "done"
     FAILED = 1, "the run or the command failed; `doctor`: something is wrong"
     USAGE = 2, "usage or configuration"
-    PREFLIGHT = 3, "preflight found a fault; nothing was started"
-    NO_RUN = 4, "no such run here; `doctor`: nothing to read"
+    PREFLIGHT = 3, "a check before the start failed; no trainer was started"
+    NO_RUN = 4, "no such run, or live on another host; `doctor`: nothing to read"
     STOPPED = 5, "stopped, and can be resumed"
     HELD = 6, "another backend holds the run's lock", True
     INTERNAL = 70, "`doctor` itself failed"

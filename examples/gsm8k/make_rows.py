@@ -27,9 +27,9 @@ def row(problem: dict[str, str], index: int, split: str) -> dict[str, object]:
 def rows(lines: list[str]) -> dict[str, list[dict[str, object]]]:
     """File name -> its rows."""
     problems = [json.loads(line) for line in lines if line.strip()]
-    found: dict[str, list[dict[str, object]]] = {"train": [], "test": []}
+    found: dict[str, list[dict[str, object]]] = {"train": [], "val": []}
     for index, problem in enumerate(problems):
-        split = "test" if index % 4 == 3 else "train"
+        split = "val" if index % 4 == 3 else "train"
         found[split].append(row(problem, index, split))
     return found
 

@@ -19,6 +19,8 @@ PACKAGE = ROOT / "backend" / "liverl"
 FOLDERS = (PACKAGE / "diagnose" / "catalogue", PACKAGE / "watch")
 UNKNOWN = "..."
 NAMES = {"name": "NAME", "pid": "PID"}  # what is shown for these fields of what only a run knows
+# The same for fields of these, whose name is another one than that of the alert's own service.
+NAMES_OF = {"carrier_words": "CARRIER", "other": "OTHER", "setting": "model.tool_parser"}
 DEEP = 12  # names and calls that are followed, one after the other
 MOST = 13  # texts that one rule chooses between, at most: the statuses of HTTP with a fix of their own, and one more
 
@@ -136,6 +138,14 @@ def _bound(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from _bound(one, part)
 
 
+def _shown(node: ast.expr) -> str:
+    """What stands for a value that only a run knows."""
+    if not isinstance(node, ast.Attribute):
+        return UNKNOWN
+    owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
+    return NAMES_OF.get(owner, "NAME") if node.attr == "name" else NAMES.get(node.attr, UNKNOWN)
+
+
 class Reader:
     """The texts that an expression can be, as far as the code says them. ``bound``: values of variables of loops."""
 
@@ -200,7 +210,7 @@ class Reader:
                         known = True
                         yield from reader.texts(choice, depth + 1)
                 if not known:
-                    yield NAMES.get(getattr(node, "attr", ""), UNKNOWN)
+                    yield _shown(node)
             case _:
                 yield UNKNOWN
 

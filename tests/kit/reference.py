@@ -38,7 +38,26 @@ LOGGED = (
     "- What to do: what the catalogue of [causes](../diagnosis.md) says of this line, which the alert repeats; "
     "`liverl-tui rules explain ID` shows it, with the ID between the colons of the alert's id"
 )
+LIVE = "; *live*"
 MANY = 10  # unknown parts: a text with so many is put together from pieces, and says nothing here
+IN_A_BATCH_SCRIPT = """## In a batch script
+
+What a script does after `up --no-ui --yes --name NAME --resume-or-start`:
+
+| code | give the same command again? | what to do first |
+|---|---|---|
+| 0 | no: it is done | nothing |
+| 1 | once, if at all | read `liverl-tui doctor`; the same failure comes again, and nothing counts the attempts |
+| 2 | no | correct the command or the file |
+| 3 | no, or once on another node | correct what the check names: a port, a GPU or a disk may be another node's |
+| 4 | no | the run is live on another host: a second job has the same name, or the first has not ended |
+| 5 | yes | nothing: it goes on from the newest checkpoint |
+| 75 | in a new job | end what the message names: while such processes live, the next attempt is refused |
+| 128+n | once, if at all | read `liverl-tui doctor`: 137 (SIGKILL) is often the end of the memory |
+
+Nothing bounds how often a run that has failed is resumed. A script that repeats the command after 1 may loop for ever
+over the same failure: count there, or repeat it after 5 only, as the script of `liverl-tui launcher slurm` does.
+"""
 FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
 
@@ -113,11 +132,11 @@ def configuration() -> str:
             section = key.partition(".")[0]
             parts.append(f"\n## {section}\n")
             if above := meanings.get((section,)):
-                parts.append(meaning(above) + "\n")
+                parts.append(linked(meaning(above)) + "\n")
         path = tuple(key.split("."))
         names = variables.get(key, [])
         comment = meanings.get(path, "") or _of_section(meanings, path)
-        said = meaning(comment, names, choices(kind))
+        said = linked(meaning(comment, names, choices(kind)))
         facts = [f"- Default: {_value(value_of(defaults, key))}, {_kind(kind)}."]
         facts.append(f"- Used in: {used_in(key)}.")
         facts.append(f"- A change: {on_change(key).words}.")
@@ -129,6 +148,19 @@ def configuration() -> str:
         )
         parts.append("\n".join([f"\n### {key}\n", *([said + "\n"] if said else []), *between, *facts]) + "\n")
     return _joined(parts)
+
+
+def linked(text: str) -> str:
+    """``text`` with a link in place of each page that it names: ``docs/own-run.md``, or ``docs/own-run.md, "Rows"``."""
+
+    def link(match: re.Match[str]) -> str:
+        title = (ROOT / match["page"]).read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        words, anchor = match["part"], ""
+        if words:
+            anchor = "#" + re.sub(r"[^\w -]", "", words.lower()).replace(" ", "-")
+        return f"[{words or title}](../{match['page'].removeprefix('docs/')}{anchor})"
+
+    return re.sub(r'(?P<page>docs/[\w-]+\.md)(?:, "(?P<part>[^"]+)")?', link, text)
 
 
 def choices(kind: Any) -> list[str]:
@@ -170,7 +202,10 @@ def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
         f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...`, NAME "
-        "and PID stand for what only a run knows: numbers, a step, a service or replica. `!` in the interface and "
+        "and PID stand for what only a run knows: numbers, a step, the service or replica that the alert is about. "
+        "OTHER is a second replica, and CARRIER what the trials' requests go through: the proxy, or the sessions. "
+        "*Live* marks what only the backend of a run finds; the others are also found in the files of an ended run. "
+        "`!` in the interface and "
         "`liverl-tui status` show the alerts of a run with their evidence, `liverl-tui fix` what would correct one, "
         "and [`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
         "how](../diagnosis.md) has the limits with their reasons.\n"
@@ -211,7 +246,7 @@ def _alert(kind: str, of: list[Rule]) -> str:
     if any(rule.hold for rule in of):
         said += f" Raised after {max(rule.hold for rule in of):g} s of it."
     if not any(rule in FILE_RULES for rule in of):
-        said += " Needs a backend: it is not found in the files of an ended run."
+        return _told(kind, found, said, LIVE)
     return _told(kind, found, said)
 
 
@@ -220,7 +255,7 @@ def _shortened(text: str) -> str:
     return re.sub(r"\.{3}(?:[\s,;:]*\.{3})+|\.{4,}", UNKNOWN, plain(text))
 
 
-def _told(kind: str, found: list[Texts], said: str) -> str:
+def _told(kind: str, found: list[Texts], said: str, where: str = "") -> str:
     lines = [f"\n### {kind}\n"]
     if said:
         lines.append(f"{said}\n")
@@ -229,7 +264,7 @@ def _told(kind: str, found: list[Texts], said: str) -> str:
     if titles:
         lines.append("- Title: " + "; or: ".join(dict.fromkeys(map(_shortened, list(titles)[:2]))))
     if levels:
-        lines.append(f"- Severity: {' or '.join(levels)}")
+        lines.append(f"- Severity: {' or '.join(levels)}{where}")
     lines += [LOGGED] if kind == "log" else fixes([fix for one in found for fix in one.fix])
     return "\n".join(lines) + "\n"
 
@@ -261,12 +296,14 @@ def _doc(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> str:
     module, whose numbers are shown in place of their names."""
     words = " ".join(text.split()).replace(" Pure.", "")
     words = re.sub(r" \((?:knowledge|recordings|docs)/[^)]*\)", "", words)
-    words = re.sub(
-        r"``([A-Z_]+)``",
-        lambda name: f"{names[name[1]]:g}" if _number(names.get(name[1])) else name[0],
-        words,
-    )
+    words = re.sub(r"``([A-Z_]+)``( s\b| seconds?\b)?", lambda name: _counted(name, names), words)
     return re.sub(r"``([^`]*)``", r"`\1`", words)
+
+
+def _counted(name: re.Match[str], names: Mapping[str, Any]) -> str:
+    """A name of the module as its number; with its unit if the name ends in ``_S`` (seconds)."""
+    number, unit = names.get(name[1]), name[2] or (" s" if name[1].endswith("_S") else "")
+    return f"{number:g}{unit}" if _number(number) else name[0]
 
 
 def _number(value: object) -> bool:
@@ -308,14 +345,17 @@ def exit_codes() -> str:
     return (
         f"# Exit codes\n\n{MADE}; `liverl-tui --help` ends with the same table.\n\n| code | meaning |\n|---|---|\n"
         + "\n".join(lines)
-        + "\n\n`up --no-ui` in a batch job: give the same command again after 5; do not after 0, 2 and 3. "
-        "[Which end of a trainer gives which code](../scripts.md#files-json-and-use-as-a-library) has a table of its "
-        "own.\n\n## What to do\n\n"
+        + "\n\n[Which end of a trainer gives which code](../scripts.md#when-a-trainer-is-done) is a table there.\n\n"
+        + IN_A_BATCH_SCRIPT
+        + "\n## What to do\n\n"
         "- 1: `liverl-tui doctor PATH` says why, from the logs of the run "
         "([It failed: what now](../guides/it-failed.md)).\n"
         "- 2: the message names the option, or the file and the line, and what is allowed there.\n"
-        "- 3: `liverl-tui check --config FILE` shows the checks again, each with its fix; nothing was left behind.\n"
-        "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory.\n"
+        "- 3: `liverl-tui check --config FILE` shows the checks again, each with its fix. `up` starts nothing then. "
+        "Where the second look at ports, GPUs and disks, right before the trainer starts, finds a fault, the attempt "
+        "ends with 3, and `result.json` has the check.\n"
+        "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory. If the run is live on another "
+        "host, the message names that host: give the command there.\n"
         "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
         "- 75: the message names the processes that are left; end them before the next attempt.\n"
         "- 124: the run goes on; ask again, or wait longer.\n"

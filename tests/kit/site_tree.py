@@ -39,6 +39,9 @@ BOOST = {
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.M | re.S)
 _CODE = re.compile(r"`[^`]+`")
+_SPAN = re.compile(r"(`[^`]+`)")  # as _CODE, kept by `split`
+# The name of a page in a sentence: not in code, nor in a link
+_NAMED = re.compile(r"(?<![\w/.(\[`])docs/[\w-]+\.md\b(?![`\]#)])|(?<=[^\]]\()docs/[\w-]+\.md(?=\)|, )")
 _ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
 
 
@@ -120,6 +123,7 @@ def moved(page: str, source: str, at: str = "") -> tuple[str, set[str]]:
             goal = f"{goal}/README.md"
         if not (ROOT / goal).is_file():
             return words  # a folder without a page
+        words = titled(words)
         if goal == COMMANDS:
             return f"[{words}]({relative(here, _of_command(anchor))})"
         if goal.startswith(LEFT_OUT):
@@ -128,7 +132,21 @@ def moved(page: str, source: str, at: str = "") -> tuple[str, set[str]]:
         return f"{picture}[{words}]({relative(here, place(goal))}{'#' + anchor if anchor else ''})"
 
     parts = _BLOCK.split(source)  # those at odd places are blocks of code
-    return "".join(part if at % 2 else _LINK.sub(link, part) for at, part in enumerate(parts)), linked
+    shown = (part if at % 2 else _LINK.sub(link, named(part, page)) for at, part in enumerate(parts))
+    return "".join(shown), linked
+
+
+def named(text: str, page: str) -> str:
+    """``text`` with a link where it names a page by its file: a reader of the site has no ``docs/own-run.md``."""
+    up = "../" * page.count("/")
+    return _NAMED.sub(lambda name: f"[{titled(name[0])}]({up}{name[0]})", text)
+
+
+def titled(words: str) -> str:
+    """The title of a page in place of the name of its file; anything else as it is."""
+    if not _NAMED.fullmatch(words) or not (ROOT / words).is_file():
+        return words
+    return (ROOT / words).read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def relative(page: str, target: str) -> str:
@@ -165,7 +183,8 @@ def command_tree() -> dict[str, str]:
     made = {index: head + "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n"}
     for top in (one for one in found if " " not in one.words):
         own = [one for one in found if one.words.startswith(f"{top.words} ")]
-        first, *others = [command_pages.section(one) for one in (top, *own)]
+        here = f"{command_pages.FOLDER}/{top.words}.md"
+        first, *others = [moved(COMMANDS, command_pages.section(one), here)[0] for one in (top, *own)]
         made[f"{command_pages.FOLDER}/{top.words}.md"] = first.lstrip().removeprefix("#") + "".join(others)
     return made
 
@@ -174,7 +193,8 @@ def command_tree() -> dict[str, str]:
 
 
 def as_markdown(source: str) -> str:
-    """The same page for Python-Markdown: an empty line before a list, and no backslash before a bar within code."""
+    """The same page for Python-Markdown: an empty line before a list, no backslash before a bar within code, and an
+    entity for ``\\<``, which it would show with its backslash."""
     parts = _BLOCK.split(source)
     return "".join(part if at % 2 else _lines(part) for at, part in enumerate(parts))
 
@@ -184,6 +204,9 @@ def _lines(text: str) -> str:
     for line in text.split("\n"):
         if _ITEM.match(line) and made and made[-1] and not _in_list(made):
             made.append("")
+        line = "".join(
+            part if at % 2 else part.replace("\\<", "&lt;") for at, part in enumerate(_SPAN.split(line))
+        )
         made.append(
             _CODE.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line
         )

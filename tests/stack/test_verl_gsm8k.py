@@ -24,7 +24,7 @@ def test_the_example_trains_on_its_rows_with_its_reward(
     made = subprocess.run(
         [PYTHON, "make_rows.py", "problems.jsonl"], cwd=own, check=True, capture_output=True, text=True
     )
-    assert made.stdout == "train.parquet: 9 rows\ntest.parquet: 3 rows\n"
+    assert made.stdout == "train.parquet: 9 rows\nval.parquet: 3 rows\n"
     launch = Launch(tmp_path, smoke_directory(tmp_path_factory))
     run_dir = launch.run_dir("gsm8k")
     try:

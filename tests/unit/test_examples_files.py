@@ -37,10 +37,10 @@ def test_each_has_a_page_of_five_steps_and_stands_in_the_list(folder: Path) -> N
 
 def test_rows_of_gsm8k() -> None:
     found = module("make_rows").rows((GSM8K / "problems.jsonl").read_text("utf-8").splitlines())
-    assert [len(found[name]) for name in ("train", "test")] == [9, 3]
-    last = found["test"][0]
+    assert [len(found[name]) for name in ("train", "val")] == [9, 3]
+    last = found["val"][0]
     assert last["reward_model"] == {"style": "rule", "ground_truth": "1000"}, "a number without commas"
-    assert last["extra_info"] == {"split": "test", "index": 3}
+    assert last["extra_info"] == {"split": "val", "index": 3}
     assert last["prompt"][0]["content"].startswith("A train has 8 cars")
     with pytest.raises(SystemExit, match="problem 0: its answer has no line"):
         module("make_rows").rows([json.dumps({"question": "?", "answer": "7"})])

@@ -342,6 +342,15 @@ def test_what_the_checks_make_of_it(checked: Callable[..., list[dict[str, Any]]]
     assert fault.words in told["text"] and bool(told["fix"]) == (fault.status in ("warn", "fail")), told
 
 
+def test_the_advice_for_an_update_is_no_value_that_is_refused(
+    checked: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """The environment that is built has no flash-attn, without which training.sp_size cannot be raised."""
+    sets = ("vllm.gen_tp=1", "vllm.max_model_length=4096")
+    (told,) = [check for check in checked("verl", 62, sets) if check["name"] == "memory of training"]
+    assert "training.max_response_length" in told["fix"] and "sp_size" not in told["fix"]
+
+
 def test_the_numbers_are_for_programs_too(checked: Callable[..., list[dict[str, Any]]]) -> None:
     (told,) = [check for check in checked("managed", 79.18, ONE) if check["id"] == "memory"]
     values = told["values"]

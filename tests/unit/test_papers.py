@@ -4,8 +4,12 @@ tested in test_mentions.py."""
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shutil
+import sys
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
@@ -144,6 +148,61 @@ def test_blocks_of_python_use_what_liverl_exports(page: str) -> None:
             ):
                 used.add(node.attr)
     assert used and used <= set(liverl.__all__)
+
+
+@pytest.mark.parametrize("page", ["docs/start.md", "docs/install.md", "docs/guides/your-rows.md"])
+def test_a_newcomer_is_told_where_the_repository_is(page: str) -> None:
+    address = tomllib.loads(text("pyproject.toml"))["project"]["urls"]["Repository"]
+    assert f"```sh\ngit clone {address} liverl-tui\ncd liverl-tui\n```" in text(page)
+
+
+def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's script, with pyarrow's two calls replaced: it writes what the table is made of."""
+    (script,) = (block for block in blocks("docs/guides/your-rows.md") if "sys.argv" in block)
+    written: list[tuple[list[dict[str, object]], str]] = []
+    arrow, parquet = types.ModuleType("pyarrow"), types.ModuleType("pyarrow.parquet")
+    vars(arrow).update(Table=types.SimpleNamespace(from_pylist=list), parquet=parquet)
+    vars(parquet).update(write_table=lambda rows, name: written.append((rows, name)))
+    monkeypatch.setitem(sys.modules, "pyarrow", arrow)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    lines = tmp_path / "train.jsonl"
+    lines.write_text(
+        '{"question": "3 + 4?", "answer": 7}\n\n{"question": "1 + 1?", "answer": "2"}\n', "utf-8"
+    )
+    monkeypatch.setattr(sys, "argv", ["to_parquet.py", str(lines), "train.parquet"])
+    exec(compile(script, "to_parquet.py", "exec"), {})
+    ((rows, name),) = written
+    assert name == "train.parquet" and [row["reward_model"] for row in rows] == [
+        {"ground_truth": "7"},
+        {"ground_truth": "2"},
+    ]
+    assert rows[1]["prompt"] == [{"role": "user", "content": "1 + 1?"}]
+    assert rows[1]["extra_info"] == {"split": "train", "index": 1}
+
+
+def test_the_script_that_exports_conversations_prints_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = blocks("docs/guides/trials.md")
+    recorded = ROOT / "tests" / "data" / "own_runs_h200" / "harbor" / "train-00-000d6687"
+    shutil.copytree(recorded, tmp_path / "trials" / "step_0002" / "train-00")
+    monkeypatch.setattr(sys, "argv", ["export.py", str(tmp_path)])
+    exec(compile(script, "export.py", "exec"), {})
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["trial"], line["step"]) == ("train-00", "step_0002")
+    roles = [message["role"] for message in line["messages"]]
+    assert roles[0] == "user" and roles[-1] == "assistant" and len(roles) > 2
+
+
+def test_no_line_of_a_list_begins_with_a_number_that_would_begin_another() -> None:
+    """Python-Markdown takes ``  401. Treat`` within an entry for the first entry of a numbered list."""
+    found = [
+        f"{page}: {line}"
+        for page in papers()
+        for line in re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL).splitlines()
+        if re.match(r"\s+\d{2,}\. ", line)
+    ]
+    assert found == []
 
 
 def test_the_changelog_knows_this_version() -> None:

@@ -126,3 +126,23 @@ def test_the_shortest_time_limit() -> None:
     check_limits(f"0:{SHORTEST_S}", "")
     with pytest.raises(NoJob):
         check_limits(f"0:{SHORTEST_S - 1}", "")
+
+
+def test_the_script_of_the_guide_ends_its_run_as_the_launchers_does() -> None:
+    """docs/guides/slurm.md shows a whole script: beside its own command, each line of it is the launcher's."""
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "slurm.md").read_text("utf-8")
+    shown = page.partition("```bash\n")[2].partition("```")[0]
+    ours = script("--time", "24:00:00").splitlines()
+    of_users = (
+        "#SBATCH --job-name=",
+        "#SBATCH --account=",
+        "#SBATCH --gpus-per-node=",
+        "#SBATCH --cpus-per-task=",
+    )
+    own = [line for line in shown.splitlines() if line not in ours and not line.startswith(of_users)]
+    assert own == ["liverl-tui up --no-ui --yes --config my.yaml --name night --resume-or-start &"]
+    body = [
+        line for line in ours[ours.index("run='' stop='' limit=''") :] if not line.startswith("# Slurm also")
+    ]
+    assert [line for line in body if "program[@]" not in line and line not in shown.splitlines()] == []
+    assert subprocess.run(["bash", "-n"], input=shown, text=True, check=False).returncode == 0

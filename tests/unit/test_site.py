@@ -109,3 +109,21 @@ def test_it_is_built_without_a_warning_and_every_link_leads_somewhere(tmp_path: 
     assert list(site_links.problems(tmp_path / "site")) == []
     assert (tmp_path / "site" / "search" / "search_index.json").is_file()
     shutil.rmtree(tmp_path / "site")
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("docs/agents.md lists", "[Agents that watch a run](../agents.md) lists"),
+        ("variables (docs/agents.md).", "variables ([Agents that watch a run](../agents.md))."),
+        ("[docs/agents.md](../agents.md), b", "[Agents that watch a run](../agents.md), b"),
+        ("[a](../agents.md), b", "[a](../agents.md), b"),
+        ("`docs/agents.md`", "`docs/agents.md`"),
+    ],
+)
+def test_a_page_that_is_named_by_its_file_is_a_link_with_its_title(source: str, shown: str) -> None:
+    assert site_tree.moved("docs/guides/daily.md", source)[0] == shown
+
+
+def test_an_angle_bracket_has_no_backslash_outside_of_code() -> None:
+    assert site_tree.as_markdown("\\<run_root\\>/ `\\<`\n") == "&lt;run_root\\>/ `\\<`\n"

@@ -11,6 +11,7 @@ import msgspec
 
 from liverl.config import conditions as when
 from liverl.config import sizing
+from liverl.config.attention import without_flash_attention
 from liverl.config.schema import RunConfig
 from liverl.config.trainer_mode import generates_apart
 from liverl.engines import ENGINES
@@ -276,7 +277,8 @@ def of_trainer(config: RunConfig, gpu: Gpu, found: TrainMemory, kv: KvMemory) ->
         return Check(TRAINING, "fail", text, _TRAIN_ID, rows, fix, patch, values=values)
     if found.peak > kv.total:
         text = f"an update of the longest sample takes about {gib(found.peak)} GiB of {gib(kv.total)} in each GPU"
-        fix = f"{more}, raise training.sp_size, or lower training.max_response_length"
+        split = "" if without_flash_attention(config) else ", raise training.sp_size"
+        fix = f"{more}{split}, or lower training.max_response_length"
         return Check(TRAINING, "warn", text, _TRAIN_ID, rows, fix, values=values)
     text = f"an update takes about {gib(found.peak)} GiB of {gib(kv.total)} in each GPU"
     return Check(TRAINING, "ok", text, _TRAIN_ID, rows, values=values)

@@ -28,7 +28,9 @@ SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trial
 
 def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     """Half or more of the trials called no tool, in the newest step in which enough trials have ended. Counted from the
-    trials' files."""
+    trials' files. Mostly the engine's parser does not read what the model writes. The key is ``model.tool_parser``
+    (qwen3_coder, hermes or another of the engine's; ``auto`` takes the one of the model's own chat template), for an
+    engine of your own its option ``--tool-call-parser``."""
     now = window.now
     # The steps of an earlier attempt say nothing about the present one, which may have another parser.
     heads = now.trials.newest
@@ -266,8 +268,8 @@ def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
-    """Trials run, replicas are idle, and no request arrives. It must hold for ``SILENT_S``: some trials are always
-    between two turns, and the last few of a step may all run a long tool."""
+    """Trials run, replicas are idle, and no request arrives. Not at once: some trials are always between two turns,
+    and the last few of a step may all run a long tool."""
     now, before = window.now, window.before
     step = now.trials.steps[0] if now.trials.steps else None
     if before is None or step is None or now.state != "running" or step.step <= (now.step or 0):

@@ -132,7 +132,7 @@ def replica_sleeps(window: Window) -> Iterator[Symptom | Resolved]:
 
 def gpus_loaded_but_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """The GPUs of a replica whose load nothing reports hold a model and compute nothing, while those of others work
-    (knowledge/liverl.md §7 B2), or no GPU of any replica works although trials run (B5). Where replicas report their
+    (knowledge/liverl.md §7 B2), or no GPU of any replica works although trials run. Where replicas report their
     load, ``replica_idle`` and ``agents_silent`` tell it, which know more."""
     now = window.now
     if now.state not in GOING or waits_for_stalled(now) or not any(s.running for s in now.trials.steps[:1]):

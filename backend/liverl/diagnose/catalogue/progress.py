@@ -35,7 +35,7 @@ class Limit(NamedTuple):
 
 
 def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
-    """The trainer lives, and for longer than ``limit`` nothing has shown progress: no line in its logs, no step, no
+    """The trainer lives, and for longer than its limit nothing has shown progress: no line in its logs, no step, no
     trial, no request, no token, an idle GPU wherever its use is known, and an idle CPU. Not while another alert names
     what it waits for."""
     now, silence = window.now, window.beside.silence

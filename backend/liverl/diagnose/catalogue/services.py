@@ -21,7 +21,9 @@ _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
 
 
 def service_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service failed, or failed too often to be restarted."""
+    """A service does not run any more. ``service_failed`` (its title: NAME has failed): it ended and is not started
+    again. ``service_gave_up`` (NAME failed too often): it was started again after each failure, until the failures came
+    too often."""
     now = window.now
     for service in now.services:
         if service.state not in DOWN:
