@@ -23,6 +23,7 @@ from liverl_tui.widgets.timeline.lanes import (
     span_lane,
     stacked,
 )
+from liverl_tui.widgets.timeline.step import StepPane
 
 AT = 1_000_000.0
 TIMES = {"timing_s/step": 20.0, "timing_s/gen": 12.0, "timing_s/reward": 1.0, "timing_s/update_actor": 5.0}
@@ -134,6 +135,19 @@ def test_what_is_not_known_is_said(name: str) -> None:
 def test_a_running_step_ends_now() -> None:
     found = of(trial({"agent": 1.0}), values={}, finished=DONE[:1])
     assert (found.running, found.end) == (True, AT + 25)
+
+
+def test_a_step_that_the_run_did_not_end_is_cut_off_at_the_end_of_the_run() -> None:
+    read = trial({"setup": 2.0}, ((2.0, 3.0),), ended=None, last="agent", since=AT + 2)
+    found = of(read, values={}, finished=DONE[:1], now=AT + 3600, run_ended=AT + 30)
+    assert (found.running, found.cut_off, found.end) == (False, True, AT + 30)
+    assert found.trials[0].spans[-1].end == AT + 30, "nothing is drawn behind the end of the run"
+    assert not any("still running" in said for said in found.unknown)
+    done = of(trial({"agent": 1.0}), run_ended=AT + 30)
+    assert (done.running, done.cut_off, done.end) == (False, False, AT + 20)
+    pane = StepPane()
+    pane.take(found, {})
+    assert pane.heading()[1] == "step 3 · cut off: the run has ended · 1 trial"
 
 
 def text(spans: list[tuple[str, Any]]) -> str:

@@ -68,6 +68,8 @@ class StepPane(ScrollPane):
             if one.seconds is not None
             else "running"
             if one.running
+            else "cut off: the run has ended"
+            if one.cut_off
             else "length not known"
         )
         return "", f"step {one.step}{of} · {took} · {quantity(len(one.trials), 'trial')}"
