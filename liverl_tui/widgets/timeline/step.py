@@ -82,7 +82,7 @@ class StepPane(ScrollPane):
         head = self._axis(one.begin, one.end, width)
         below = [
             *note_rows((self.note,), width, height),
-            Row(*legend(what for what in WAITS if what in one.waits)),
+            *(Row(*spans) for spans in legend((*one.parts, *(w for w in WAITS if w in one.waits)), width)),
         ]
         rows = list(super().compose_rows(width, max(2, height - 1 - len(below))))
         rows.insert(1, head)
