@@ -6,7 +6,6 @@ that the other side has not are marked, and of a long text the lines around the 
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -172,8 +171,10 @@ def _rule(turns: TurnPair, first: int | None, width: int) -> PairLine:
 def _turn_lines(pair: TrialPair, turns: TurnPair, width: int, room: int, opened: bool) -> Iterator[Spans]:
     if not opened and _texts_only(turns):
         texts = _flat(turns.left), _flat(turns.right)
-        begin = len(os.path.commonprefix(texts))
-        yield from _joined(*(list(_from_difference(text, begin, room)) for text in texts), width)
+        parting = (n for n, (one, other) in enumerate(zip(*texts, strict=False)) if one != other)
+        begin = next(parting, min(map(len, texts)))
+        one, other = (list(_from_difference(text, begin, room)) for text in texts)
+        yield from _joined(one, other, width)
         return
     if not opened and not begins_open(turns):
         yield ((_summary(turns.left or turns.right, width), "dim"),)
@@ -200,7 +201,7 @@ def _flat(turn: Turn | None) -> str:
 
 
 def _from_difference(text: str, begin: int, room: int) -> Iterator[Spans]:
-    """A text from a few characters before its first difference on, in ``_ROWS`` rows: what is alike is dim, and the sign
+    """A text from a few characters before its first difference on, in ``_ROWS`` rows: what is alike is dim, the sign
     stands before the row with the difference. ``begin``: the first character that differs."""
     start = max(0, begin - min(_CONTEXT, room // 3))
     before = ("⋯" if start else "") + text[start:begin]

@@ -21,8 +21,7 @@ class Look(NamedTuple):
     word: str
 
 
-# Of the parts of a step, and of what its trials do: no two of them look alike, as both stand in one picture. The trials'
-# reward is the one that the step waits for.
+# Of the parts of a step, and of what its trials do: no two of them look alike, as both stand in one picture.
 LOOKS: dict[str, Look] = {
     "generate": Look("▬", "chart1", "generate"),
     "reward": Look("◆", "chart3", "reward"),
