@@ -103,6 +103,7 @@ async def test_charts_are_saved_as_a_picture_and_a_table_or_as_one_of_them(run: 
         await screen.until(lambda: ".csv" in screen.text)
         first, _, second = screen.text.partition("saved ")[2].strip().partition(" and ")
         picture, table = Path(first), Path(first).with_name(second.strip())
+        assert picture.stem == table.stem, "one export has one stamp"
         assert (
             picture.suffix == ".svg"
             and picture.read_text().startswith("<svg")
