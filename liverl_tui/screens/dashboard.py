@@ -299,7 +299,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
             self.place()
             back = find("dashboard", "all_panes").press
             self.liverl.notifications.toast(
-                f"{getattr(self.pane(here), 'title', here)} hidden; {back} to show all panes"
+                f"{getattr(self.pane(here), 'title', here)} is hidden; {back} to show all panes"
             )
         elif here is not None:
             self.liverl.notifications.toast("the last pane cannot be hidden", "warning")
