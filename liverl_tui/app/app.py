@@ -291,4 +291,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         """Save the traceback to a file, and return the line to print instead of it."""
         from liverl_tui.app.crash import report
 
-        return report(error, self.source.run, in_run=not (self.readonly or self.view.demo))
+        in_run = not (self.readonly or self.view.demo)
+        ended = self.view.snapshot is not None and self.view.snapshot.result is not None
+        goes_on = not ended and self.view.link not in ("demo", "ended")
+        return report(error, self.source.run, in_run=in_run, goes_on=goes_on)

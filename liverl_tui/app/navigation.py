@@ -322,7 +322,7 @@ class Navigation:
         from liverl_tui.text.masked_svg import masked, with_own_fonts
 
         screen = self._host.run_screen
-        name = _stamped(screen.scope if screen is not None else "screen", "svg")
+        name = _stamped(screen.scope if screen is not None else "screen", "svg", _stamp())
         title = f"liverl-tui {self._host.source.run.name}"
         picture = masked(with_own_fonts(_FONTS.sub("", self._host.export_screenshot(title=title))))
         self._host.run_worker(
@@ -352,8 +352,9 @@ class Navigation:
         screen, pane = self._host.run_screen, getattr(self._near()[0], "id", None)
         shown = pane if screen is not None and screen.scope == "dashboard" else None
         what = shown or (screen.scope if screen is not None else "screen")
+        stamp = _stamp()  # one for all forms of one export
         files = {
-            f"saved/{_stamped(what, chosen)}": redact.value(forms[chosen]())
+            f"saved/{_stamped(what, chosen, stamp)}": redact.value(forms[chosen]())
             for chosen in (usual if form is None else [form])
         }
         self._host.run_worker(self._save_as(files), group="export")
@@ -425,6 +426,11 @@ class Navigation:
             self.toast("mouse off; the terminal selects text again")
 
 
-def _stamped(what: str, form: str) -> str:
-    """The name of a file that is saved now: ``20261120-143005-metrics.svg``."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{what}.{form}"
+def _stamp() -> str:
+    """Now, for names of files: ``20261120-143005``."""
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+def _stamped(what: str, form: str, stamp: str) -> str:
+    """The name of a file: ``20261120-143005-metrics.svg``. ``stamp``: see ``_stamp``."""
+    return f"{stamp}-{what}.{form}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import SlowTrial
-from liverl.observe.trials.phases import PHASES
+from liverl.observe.trials.phases import PHASES, acts_in
 from liverl.offline.trials import TrialShown, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
@@ -192,7 +192,7 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("no reward", head.no_reward),
         ("started", _stamp(head.started_at)),
         ("time", short_time(head.took(now))),
-        ("phases", phase_words(head.phases, head.model_seconds, head.kind)),
+        ("phases", phase_words(head.phases, head.model_seconds, head.kind, acted=acts_in(head))),
         ("phase", _phase_now(head, now)),
         ("waits for", WAITED.get(head.waits_for, "not known" if head.state == "running" else "")),
         ("most time", f"for {WAITED[head.spent_on]}" if head.spent_on in WAITED else ""),

@@ -118,7 +118,11 @@ class DemoSource:
     def pause(self) -> str:
         """Pause, or play on; at the end, play again from the beginning. Returns what happened, in words."""
         if self.over:
-            return self.seek(-self.seconds)
+            return (
+                f"playing again from the beginning: {self.seek(-self.seconds)}"
+                if self._again
+                else self.seek(-1)
+            )
         self._advance()
         self.paused = not self.paused
         self._wake.set()

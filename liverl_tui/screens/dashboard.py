@@ -14,7 +14,7 @@ from textual.widget import Widget
 from liverl.observe.history import read_history
 from liverl.util.visible import visible
 from liverl_tui.data.view import View
-from liverl_tui.keys.bindings import bindings
+from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.layout import ALL_PANES, PANES, SANDBOXES, STRIP, Need, arrange, strip_fits
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -297,6 +297,12 @@ class Dashboard(RunScreen, inherit_bindings=False):
             self.hidden.add(here)
             self.maximised = None
             self.place()
+            back = find("dashboard", "all_panes").press
+            self.liverl.notifications.toast(
+                f"{getattr(self.pane(here), 'title', here)} is hidden; {back} to show all panes"
+            )
+        elif here is not None:
+            self.liverl.notifications.toast("the last pane cannot be hidden", "warning")
 
     def action_all_panes(self) -> None:
         """Show all panes, none of them maximised."""

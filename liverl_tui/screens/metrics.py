@@ -32,9 +32,11 @@ _KEYS: list[BindingType] = [*bindings("metrics"), Binding("escape", "back", show
 _NEED_CHART = ("maximise", "go", "leap", "cursor", "remove", "log_scale", "zoom", "zoom_all", "smooth")
 
 
-def _none_yet(trackers: Mapping[str, str]) -> tuple[str, ...]:
+def _none_yet(trackers: Mapping[str, str], *, ended: bool = False) -> tuple[str, ...]:
     """What is shown without a metric. Without the loggers ``console`` and ``file`` verl writes none that could be read
-    here. ``trackers``: where it logs them besides."""
+    here. ``trackers``: where it logs them besides; ``ended``: the run has."""
+    if not trackers and ended:
+        return ("no metrics: the run ended before its first step",)
     if not trackers:
         return ("no metrics yet: the trainer writes them after each step",)
     where = (one_line(f"event files in {w}" if name == "tensorboard" else w) for name, w in trackers.items())
@@ -126,7 +128,9 @@ class MetricsScreen(RunScreen):
         grid.empty = (
             ("reading the metrics ...",)
             if not metrics.done and not metrics.problem
-            else _none_yet(view.snapshot.trackers if view.snapshot is not None else {})
+            else _none_yet(
+                view.snapshot.trackers if view.snapshot is not None else {}, ended=view.link == "ended"
+            )
             if not charts.series.series
             else (_no_chart(),)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,9 +89,16 @@ class RunsScreen(RunScreen):
         from liverl_tui.screens.compare import CompareScreen
 
         if 2 <= len(runs) <= MOST:
-            self.app.push_screen(CompareScreen([Path(run.run_dir) for run in runs]))
+            in_order = oldest_first(runs)
+            self.app.push_screen(CompareScreen([Path(run.run_dir) for run in in_order]))
             return
         mark = find("list", "mark").mention
         self.liverl.notifications.toast(
             f"mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(self.pane.marked)}", "warning"
         )
+
+
+def oldest_first(runs: Sequence[RunListed]) -> list[RunListed]:
+    """Runs as they are compared, however they were chosen: A is the oldest one; those whose start is not known are
+    last."""
+    return sorted(runs, key=lambda run: run.started_at if run.started_at is not None else math.inf)

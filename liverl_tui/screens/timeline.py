@@ -150,10 +150,11 @@ class TimelineScreen(RunScreen):
             pane.words = "the state of the run was not read yet"
             return
         names, at = replica_names(snapshot.services, snapshot.replicas), snapshot.at
+        ended_at = snapshot.result.ended_at if snapshot.result is not None else None
         self._read_at = now
         try:
             self._shown = await asyncio.to_thread(
-                read_step, self.liverl.source.run.path, step, self._values(step), names, at
+                read_step, self.liverl.source.run.path, step, self._values(step), names, at, ended_at
             )
         except OSError as error:
             pane.words = f"cannot read the step: {error.strerror or error}"

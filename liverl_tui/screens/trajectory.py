@@ -133,7 +133,7 @@ class TrajectoryScreen(RunScreen):
         if snapshot is None:
             return ""
         count = len(snapshot.trials.newest)
-        return part_of(count, count, snapshot.trials.total)
+        return "" if count == snapshot.trials.total else part_of(count, count, snapshot.trials.total)
 
     # -- reading
 

@@ -17,7 +17,21 @@ if TYPE_CHECKING:
     from liverl.offline.compare import Compared, Comparison, Curve
 
 LETTERS = "ABCDEF"
-WIDEST = 34  # columns of one run
+LEAST = 8  # columns of one run
+# What decides what a run learns stands before what only decides where and how it runs: sections of the configuration.
+FIRST = (
+    "model",
+    "data",
+    "reward",
+    "algorithm",
+    "training",
+    "trainer",
+    "verl",
+    "harbor_agent",
+    "agent",
+    "vllm",
+)
+LAST = ("environments", "experiment", "run", "ui", "notify", "network", "ports")
 UNKNOWN = "-"
 
 
@@ -111,9 +125,30 @@ _ROWS = (
 def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Rows with a head and one column per run; a column is as wide as its longest cell, or as there is room for."""
     head = max(len(row[0]) for row in rows)
-    count = len(rows[0]) - 1
-    room = max(8, min(WIDEST, (width - head - 2) // count - 2))
-    yield from aligned([(row[0], *(cut(cell, room) for cell in row[1:])) for row in rows])
+    needs = [max(len(row[column]) for row in rows) for column in range(1, len(rows[0]))]
+    rooms = shared_width(needs, width - head - 2 * len(needs))
+    yield from aligned(
+        [(row[0], *(cut(cell, room) for cell, room in zip(row[1:], rooms, strict=True))) for row in rows]
+    )
+
+
+def shared_width(needs: Sequence[int], width: int) -> list[int]:
+    """``width`` columns shared out: no column has more than it needs, and what one leaves the wider ones have."""
+    rooms = [0] * len(needs)
+    left = width
+    for place, number in enumerate(sorted(range(len(needs)), key=lambda one: needs[one])):
+        rooms[number] = max(LEAST, min(needs[number], left // (len(needs) - place)))
+        left -= rooms[number]
+    return rooms
+
+
+def weight(key: str) -> tuple[int, str]:
+    """Where a key of the configuration stands among those that differ."""
+    section = key.partition(".")[0]
+    if section in FIRST:
+        return FIRST.index(section), key
+    low = section in LAST or key.endswith("port") or ".ports" in key or "_port" in key
+    return len(FIRST) + low, key
 
 
 def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
@@ -138,7 +173,7 @@ def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
             for value, known in zip(values, read, strict=True):
                 yield _value(value) if known else UNKNOWN
 
-        rows = [(f"  {one.key}", *cells(one.values)) for one in used]
+        rows = [(f"  {one.key}", *cells(one.values)) for one in sorted(used, key=lambda one: weight(one.key))]
         yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
     else:
         yield "the configurations are the same in every key that any of these runs uses"

@@ -19,14 +19,18 @@ WIDE = 130  # columns from which on each kind has room for what it is
 
 
 def lines(disk: RunDisk, width: int = WIDE) -> Iterator[str]:
-    """Each kind with its size and what removes it; then the checkpoints. ``width``: in columns; lines may be longer."""
+    """Each kind with its size and what removes it, unless nothing may go; then the checkpoints. ``width``: in columns;
+    lines may be longer."""
     yield f"{disk.run} holds {size(disk.bytes)} in {disk.run_dir}; {size(disk.free)} are free there"
     yield ""
     rows = [
         ("kind", "size", "files", "may go with", "what it is"),
         *((row.kind, size(row.bytes), f"{row.files}", row.may_go or "-", row.why) for row in disk.rows),
     ]
-    yield from aligned(rows if width >= WIDE else [row[:4] for row in rows], right=(1, 2))
+    shown = rows if width >= WIDE else [row[:4] for row in rows]
+    if disk.live:  # a command that would be refused is no way
+        shown = [(*row[:3], *row[4:]) for row in shown]
+    yield from aligned(shown, right=(1, 2))
     if disk.live:
         yield ""
         yield f"nothing may go now: {disk.live}"

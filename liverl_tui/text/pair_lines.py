@@ -31,6 +31,8 @@ LINES = 8  # of one text of a closed turn
 _OPEN_LINES = 1000  # of one text of an open turn
 _COMPARED = 2000  # lines of one text that are compared one by one; longer ones only as a whole
 _CHECKS = 3  # failed checks in the head
+_ROWS = 2  # of each text of a closed turn that differs in its text only
+_CONTEXT = 24  # characters of it before the first difference
 _BETWEEN = " │ "
 _DIFFERS: dict[Differs, tuple[str, str]] = {
     "": ("same", "dim"),
@@ -97,7 +99,10 @@ def _verdict(pair: TrialPair) -> Iterator[tuple[str, str]]:
     if not pair.turns:
         yield "neither trial has recorded turns", "dim"
     elif pair.first is None:
-        yield "no turn differs in its calls or results", "ok"
+        texts = next((turns.number for turns in pair.turns if turns.differs == "words"), None)
+        yield "no turn differs in its calls or results", "ok" if texts is None else "text"
+        if texts is not None:
+            yield f"first different text: turn {texts}", "text"
     else:
         words, _ = _DIFFERS[pair.turns[pair.first - 1].differs]
         words = words.removeprefix("≠ ").format(side=_only(pair.turns[pair.first - 1]))
@@ -149,7 +154,7 @@ def _check_lines(report: VerifierReport, width: int) -> Iterator[Spans]:
 
 def _rule(turns: TurnPair, first: int | None, width: int) -> PairLine:
     words, style = _DIFFERS[turns.differs]
-    words = words.format(side=_only(turns))
+    words = words.format(side=_only(turns)) if not _texts_only(turns) else "different text, no calls"
     here = " · first difference" if turns.number == first else ""
     spans = [
         ("── ", "rule"),
@@ -164,6 +169,13 @@ def _rule(turns: TurnPair, first: int | None, width: int) -> PairLine:
 
 
 def _turn_lines(pair: TrialPair, turns: TurnPair, width: int, room: int, opened: bool) -> Iterator[Spans]:
+    if not opened and _texts_only(turns):
+        texts = _flat(turns.left), _flat(turns.right)
+        parting = (n for n, (one, other) in enumerate(zip(*texts, strict=False)) if one != other)
+        begin = next(parting, min(map(len, texts)))
+        one, other = (list(_from_difference(text, begin, room)) for text in texts)
+        yield from _joined(one, other, width)
+        return
     if not opened and not begins_open(turns):
         yield ((_summary(turns.left or turns.right, width), "dim"),)
         return
@@ -175,6 +187,31 @@ def _turn_lines(pair: TrialPair, turns: TurnPair, width: int, room: int, opened:
         list(_side(right, left, names[::-1], room, most)) if turns.right is not None else _none(),
     )
     yield from _joined(*sides, width)
+
+
+def _texts_only(turns: TurnPair) -> bool:
+    """Whether a turn differs in its text, and neither trial calls anything in it: its calls cannot stand for it."""
+    both = (*_parts(turns.left), *_parts(turns.right))
+    return turns.differs == "words" and not any(part.kind == "call" for part in both)
+
+
+def _flat(turn: Turn | None) -> str:
+    """What was written in a turn, on one line."""
+    return visible(" ".join(" ".join(part.text.split()) for part in _parts(turn)))
+
+
+def _from_difference(text: str, begin: int, room: int) -> Iterator[Spans]:
+    """A text from a few characters before its first difference on, in ``_ROWS`` rows: what is alike is dim, the sign
+    stands before the row with the difference. ``begin``: the first character that differs."""
+    start = max(0, begin - min(_CONTEXT, room // 3))
+    before = ("⋯" if start else "") + text[start:begin]
+    rest = text[begin:] or " (ends here)"
+    left = max(1, room - 2 - columns(before))
+    first = head(rest, left)
+    yield (("≠ ", "warn"), (before, "dim"), (first, "strong"))
+    rows = _wrap(rest[len(first) :], max(1, room - 3)) if len(rest) > len(first) else []
+    for number, row in enumerate(rows[: _ROWS - 1], 2):
+        yield (("  ", "dim"), (row + ("…" if number == _ROWS and len(rows) > _ROWS - 1 else ""), "text"))
 
 
 def _none() -> list[Spans]:

@@ -22,7 +22,8 @@ def lines(shown: TimelineShown) -> Iterator[str]:
     then the newest steps together."""
     step = shown.step
     took = f", {step.seconds:.3g} s" if step.seconds is not None else ""
-    yield f"step {step.step} of {shown.run}{took}" + (" (still running)" if step.running else "")
+    state = " (still running)" if step.running else " (cut off: the run has ended)" if step.cut_off else ""
+    yield f"step {step.step} of {shown.run}{took}{state}"
     yield from _shares("part", step.parts, step.seconds)
     yield from _shares("its trials waited for", step.waits, sum(step.waits.values()))
     yield from _trials(step)

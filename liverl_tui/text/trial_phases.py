@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from liverl.observe.trials.phases import PHASES, REWARD, TOOL, beside_model
+from liverl.observe.trials.phases import AGENT, PHASES, REWARD, TOOL, beside_model
 from liverl_tui.text.words import duration
 
 WAITED = {
@@ -16,7 +16,11 @@ WAITED = {
     "agent": "its agent (model and tools)",
     "verifier": "its verifier",
 }
-_REST = {TOOL: "tools", REWARD: "reward"}  # of an agent's time, what is not the model's
+_REST = {
+    TOOL: "tools",
+    REWARD: "reward",
+    AGENT: "its own work",
+}  # of an agent's time, what is not the model's
 
 
 def short_time(seconds: float | None) -> str:
@@ -24,9 +28,17 @@ def short_time(seconds: float | None) -> str:
     return f"{seconds:.1f}s" if seconds is not None and 0 <= seconds < 9.95 else duration(seconds)
 
 
-def phase_words(seconds: Mapping[str, float], model_seconds: float | None, kind: str) -> str:
+def rest_word(kind: str, *, acted: bool = True) -> str:
+    """What an agent's time besides the model's went to. ``kind``: of the agent; ``acted``: see ``acts_in``."""
+    beside = beside_model(kind)
+    return _REST[AGENT if beside == TOOL and not acted else beside]
+
+
+def phase_words(
+    seconds: Mapping[str, float], model_seconds: float | None, kind: str, *, acted: bool = True
+) -> str:
     """``setup 8.1s, agent 30s (model 20s, tools 10s), verifier 3.0s``; "" if nothing is known.
-    ``kind``: of its agent."""
+    ``kind``: of its agent; ``acted``: whether it called a tool, or had a second turn."""
     words = []
     for phase in PHASES:
         if phase not in seconds:
@@ -34,6 +46,6 @@ def phase_words(seconds: Mapping[str, float], model_seconds: float | None, kind:
         word = f"{phase} {short_time(seconds[phase])}"
         if phase == "agent" and model_seconds is not None:
             model = min(model_seconds, seconds[phase])
-            word += f" (model {short_time(model)}, {_REST[beside_model(kind)]} {short_time(seconds[phase] - model)})"
+            word += f" (model {short_time(model)}, {rest_word(kind, acted=acted)} {short_time(seconds[phase] - model)})"
         words.append(word)
     return ", ".join(words)

@@ -124,6 +124,7 @@ async def test_keys_of_the_dashboard() -> None:
         assert set(panes(app)) == set(PANES)
         await press(pilot, "h")
         assert set(panes(app)) == set(PANES) - {"gpus"}
+        assert "CPU is hidden; press H to show all panes" in [toast.message for toast in app.toasts()]
         assert screen.focused_pane() in panes(app)
         await press(pilot, "H")
         assert set(panes(app)) == set(PANES)

@@ -62,6 +62,8 @@ async def test_the_end_of_the_recording_is_said_and_the_clock_stops(tmp_path: Pa
         header = app.screen.query_one(Header)
         await until(pilot, lambda: "demo has ended" in header.text, lambda: header.text)
         assert OVER in header.text
+        first = header.text.splitlines()[0]
+        assert "■ recording ended" in first and "running" not in first and "ETA" not in first
         assert header._clock.now() == shown.snapshot.at
 
 
@@ -207,7 +209,7 @@ async def test_it_ends_in_words_and_is_played_again(
         assert what_it_showed(shown.snapshot) in shown.why and "steps" in shown.why
         steady.now = 500.0
         if not loop:
-            assert source.pause().startswith("0 s of ")
+            assert source.pause().startswith("playing again from the beginning: 0 s of ")
         shown = await anext(views)
         assert shown.why == "" and shown.playing.startswith("0s of ") and len(made) == 1
 

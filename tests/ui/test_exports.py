@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from kit import pilots
 from kit.ended_runs import a_run
@@ -102,6 +103,7 @@ async def test_charts_are_saved_as_a_picture_and_a_table_or_as_one_of_them(run: 
         await screen.until(lambda: ".csv" in screen.text)
         first, _, second = screen.text.partition("saved ")[2].strip().partition(" and ")
         picture, table = Path(first), Path(first).with_name(second.strip())
+        assert picture.stem == table.stem, "one export has one stamp"
         assert (
             picture.suffix == ".svg"
             and picture.read_text().startswith("<svg")
@@ -169,6 +171,8 @@ async def test_what_a_run_holds_by_kind_and_what_may_go(run: Path) -> None:
     ]  # fmt: skip
     text = "\n".join(lines(found))
     assert "2 checkpoints" in text and "nobody can tell whether and where it runs" in text
+    assert "nothing may go now" in text and "--trials" not in text, "no command that would be refused"
+    assert f"liverl-tui clean {run} --trials" in "\n".join(lines(msgspec.structs.replace(found, live="")))
     async with opened(run) as screen:
         await screen.press("K")
         await screen.until(
@@ -177,7 +181,6 @@ async def test_what_a_run_holds_by_kind_and_what_may_go(run: Path) -> None:
                 and "2 checkpoints" in screen.app.screen.query_one(DiskPane).text
             )
         )
-        assert f"liverl-tui clean {run} --trials" in screen.app.screen.query_one(DiskPane).text
         fill(run / "trials" / "step_0001" / "b" / "result.json", 500_000)
         await screen.press("u")
         await screen.until(lambda: "493K" in screen.app.screen.query_one(DiskPane).text)

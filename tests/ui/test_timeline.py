@@ -116,7 +116,7 @@ async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
 ) -> None:
     async with opened(make(tmp_path), size) as screen:
         assert "step 3 of 9 · 20.0 s · 1 trial" in screen.text
-        assert "15s  75 %" in screen.line(" generate") and "█" in screen.line(" generate")
+        assert "15s  75 %" in screen.line(" generate") and "▬" in screen.line(" generate")
         lane = screen.line("fix-config-1" if size[0] > 80 else "fix-config")
         assert "1.00 v2" in lane
         drawn = lane[lane.index("v2") + 2 :]
@@ -144,7 +144,7 @@ async def test_all_steps_are_stacked_bars_and_enter_opens_one(tmp_path: Path) ->
         await screen.until(lambda: "3 steps" in screen.text)
         pane = screen.app.screen.query_one(StepsPane)
         bars = [pane.row(str(step), 115).text for step in (1, 2, 3)]
-        assert [bar.count("█") for bar in bars] == [65, 70, 75]
+        assert [bar.count("▬") for bar in bars] == [65, 70, 75]
         assert SENTENCE in screen.text and "slower: generate takes 2.0 times as long" in screen.text
         assert "1\t20.0\t13.0\t1.0\t4.0" in pane.copy_all()
         await screen.press("up", "enter")

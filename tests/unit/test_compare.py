@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kit.ended_runs import FALLING, a_run
@@ -13,6 +15,8 @@ from liverl.model import Cause
 from liverl.observe.metrics.series import Series
 from liverl.offline.compare import seconds_of
 from liverl_tui.cli.main import run
+from liverl_tui.screens.runs import oldest_first
+from liverl_tui.text.comparison import shared_width, weight
 
 
 def compared(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
@@ -48,6 +52,39 @@ def test_what_differs_is_told_and_what_does_not_is_not(
     ), out
     assert "alert trials_slow: only A" in lines and "reward_flat:" not in out
     assert "GPU 0 out of memory" in out and "not compared" not in out
+
+
+@pytest.mark.parametrize(
+    ("needs", "width", "rooms"),
+    [
+        ([9, 60], 70, [9, 60]),  # a short column leaves its room to the long one
+        ([9, 80], 70, [9, 61]),
+        ([50, 50], 60, [30, 30]),
+        ([80, 9, 80], 89, [40, 9, 40]),
+        ([20, 20], 4, [8, 8]),
+    ],
+)
+def test_columns_share_the_width(needs: list[int], width: int, rooms: list[int]) -> None:
+    assert shared_width(needs, width) == rooms
+
+
+def test_what_matters_is_compared_first() -> None:
+    keys = [
+        "environments.verl.python",
+        "proxy.port",
+        "training.lr",
+        "run.engine",
+        "model.model_path",
+        "ray.head_port",
+    ]
+    assert sorted(keys, key=weight) == [
+        "model.model_path", "training.lr", "environments.verl.python", "proxy.port", "ray.head_port", "run.engine",
+    ]  # fmt: skip
+
+
+def test_the_oldest_run_is_the_first_however_it_was_chosen() -> None:
+    runs: Any = [SimpleNamespace(started_at=at) for at in (3.0, None, 1.0)]
+    assert [run.started_at for run in oldest_first(runs)] == [1.0, 3.0, None]
 
 
 def test_runs_that_are_alike_are_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

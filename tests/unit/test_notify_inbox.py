@@ -65,6 +65,13 @@ def told(events: Sequence[Event], wanted: Sequence[str] = ALL, level: str = "cri
             [symptom("trainer_stalled:trainer"), symptom("trainer_stalled:trainer", "cleared", "info")],
             ["stalled", "resumed"],
         ),
+        (
+            [
+                symptom("trainer_stalled:trainer"),
+                event("symptom", id="trainer_stalled:trainer", what="cleared", with_run=True),
+            ],
+            ["stalled"],  # the trainer was stopped: it makes no progress again
+        ),
         ([symptom("notify_failing:1", level="error")], []),  # it would be about itself
         ([event("run_failed"), symptom("run_failed:trainer"), symptom("service_failed:trainer")], ["failed"]),
         ([event("step"), event("state", level="error"), event("command"), event("adopting")], []),

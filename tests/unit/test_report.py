@@ -78,7 +78,7 @@ def test_alerts_have_the_times_of_their_begin_and_end() -> None:
     )
     found = [(a.id, a.text, a.began - START, a.ended and a.ended - START) for a in past_alerts(events, START)]
     assert found == [
-        ("disk_low", "worse", 1, 4),
+        ("disk_low", "first", 1, 4),
         ("other", "second", 3, None),
         ("disk_low", "again", 5, None),
     ]
@@ -104,8 +104,13 @@ def test_an_alert_that_goes_with_the_end_of_the_run_was_not_resolved() -> None:
     )
     stop = Event(2, START + 2, "stop", "stop requested by me")
     text = page(result(state="stopped"), alerts=(began, stop, alert(3, "cleared", "hang")))
-    assert "resolved" not in text and ": it hangs\n  - what to do: see with py-spy\n" in text
+    assert (
+        "resolved" not in text and ", ended with the run: it hangs\n  - what to do: see with py-spy\n" in text
+    )
     assert "resolved at" in page(alerts=(began, alert(3, "cleared", "hang"), stop))
+    with_run = Event(2, START + 2, "symptom", "x", data={"id": "hang", "what": "cleared", "with_run": True})
+    text = page(alerts=(began, with_run, stop))
+    assert "resolved" not in text and ", ended with the run: it hangs\n" in text
 
 
 def test_an_alert_that_lasts_is_told_as_it_is_now() -> None:
@@ -113,7 +118,13 @@ def test_an_alert_that_lasts_is_told_as_it_is_now() -> None:
         alerts=(alert(1, "new", "equal", text="no signal in step 1. All are 0"),),
         symptoms=(Symptom("equal", "warning", "no signal in step 4", "all are 1", "look", since=START),),
     )
-    assert "no signal in step 4: all are 1\n" in text and "step 1" not in text
+    began, later = next(
+        (a, b) for a, b in zip(*[text.splitlines()[n:] for n in (0, 1)], strict=False) if "step 1" in a
+    )
+    assert began.endswith(":21: no signal in step 1. All are 0"), "what was told at the time that is shown"
+    assert later == "  - at the end: no signal in step 4: all are 1"
+    worse = page(alerts=(alert(1, "new", text="5 of 32"), alert(2, "worse", text="32 of 32")))
+    assert ":21: 5 of 32\n  - at " in worse and ":22: 32 of 32\n" in worse
 
 
 def test_what_the_cause_says_is_not_told_twice() -> None:

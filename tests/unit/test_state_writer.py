@@ -118,16 +118,18 @@ async def test_a_disk_that_takes_nothing_is_told_and_asked_again(
     assert fake.run.read_snapshot() is not None and read_history(fake.run.path)
 
 
-async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake) -> None:
+@pytest.mark.parametrize("stopping", [False, True])
+async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake, stopping: bool) -> None:
     fake.state = replace(fake.state, proxy=replace(fake.state.proxy, cooled_down=("http://127.0.0.1:8001",)))
     await fake.look(20)
     (said,) = fake.said
     assert said.startswith("the proxy has put r1 in cooldown: requests to r1 failed")
     last = fake.run.read_snapshot()
     assert last is not None and [s.id for s in last.symptoms] == ["proxy_cooled_down:r1"]
-    fake.state = snapshot()
+    fake.state, fake.supervisor.stopping = snapshot(), stopping
     await fake.look(60)
-    assert fake.said[1:] == ['resolved after 0m50s: "the proxy has put r1 in cooldown"']
+    how = "ended with the run" if stopping else "resolved"
+    assert fake.said[1:] == [f'{how} after 0m50s: "the proxy has put r1 in cooldown"']
 
 
 @pytest.mark.parametrize("wanted", [True, False])

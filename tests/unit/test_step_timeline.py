@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from liverl.model import TrialHead
-from liverl.observe.trials.phases import Phases
+from liverl.observe.trials.phases import AGENT, MODEL, REWARD, TOOL, Phases
+from liverl.observe.trials.phases import WAITS as PHASE_WAITS
 from liverl.observe.trials.step_times import FinishedStep
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.turns import Turn
-from liverl.offline.step_timeline import MOST_TRIALS, Span, StepTimeline, timeline
+from liverl.offline.step_timeline import MOST_TRIALS, ORDER, Span, StepTimeline, timeline
 from liverl_tui.widgets.timeline.lanes import (
     LOOKS,
+    PARTS,
+    WAITS,
     axis,
+    legend,
     load_lane,
     look,
     most_at_once,
@@ -23,6 +27,7 @@ from liverl_tui.widgets.timeline.lanes import (
     span_lane,
     stacked,
 )
+from liverl_tui.widgets.timeline.step import StepPane
 
 AT = 1_000_000.0
 TIMES = {"timing_s/step": 20.0, "timing_s/gen": 12.0, "timing_s/reward": 1.0, "timing_s/update_actor": 5.0}
@@ -136,6 +141,19 @@ def test_a_running_step_ends_now() -> None:
     assert (found.running, found.end) == (True, AT + 25)
 
 
+def test_a_step_that_the_run_did_not_end_is_cut_off_at_the_end_of_the_run() -> None:
+    read = trial({"setup": 2.0}, ((2.0, 3.0),), ended=None, last="agent", since=AT + 2)
+    found = of(read, values={}, finished=DONE[:1], now=AT + 3600, run_ended=AT + 30)
+    assert (found.running, found.cut_off, found.end) == (False, True, AT + 30)
+    assert found.trials[0].spans[-1].end == AT + 30, "nothing is drawn behind the end of the run"
+    assert not any("still running" in said for said in found.unknown)
+    done = of(trial({"agent": 1.0}), run_ended=AT + 30)
+    assert (done.running, done.cut_off, done.end) == (False, False, AT + 20)
+    pane = StepPane()
+    pane.take(found, {})
+    assert pane.heading()[1] == "step 3 · cut off: the run has ended · 1 trial"
+
+
 def text(spans: list[tuple[str, Any]]) -> str:
     return "".join(part for part, _ in spans)
 
@@ -148,9 +166,19 @@ def test_a_lane_shows_in_each_column_what_takes_most_of_it() -> None:
 
 
 def test_each_part_and_wait_has_a_sign_of_its_own() -> None:
-    for group in (("generate", "reward", "log_probs", "update", "weights", "checkpoint", "validation", "other"),
-                  ("queue", "sandbox", "model", "tool", "verifier", "agent")):  # fmt: skip
-        assert len({look(what).glyph for what in group}) == len(group) == len({LOOKS[w].word for w in group})
+    everything = {*PARTS, *WAITS}
+    assert everything == set(LOOKS), "what is drawn is in the legend, which is made of these"
+    assert everything >= {*ORDER, *PHASE_WAITS.values(), MODEL, TOOL, AGENT, REWARD}
+    for told in ("glyph", "word"):
+        assert len({getattr(look(what), told) for what in everything}) == len(everything)
+
+
+@pytest.mark.parametrize("width", [20, 40, 200])
+def test_the_legend_has_all_that_is_drawn_in_as_many_rows_as_it_takes(width: int) -> None:
+    rows = [text(row) for row in legend((*PARTS, *WAITS), width)]
+    assert all(len(row) <= width for row in rows)
+    assert all(f"{one.glyph} {one.word}" in " ".join(rows) for one in LOOKS.values())
+    assert len(rows) == 1 or width < 200
 
 
 def test_load_and_use() -> None:
@@ -162,7 +190,7 @@ def test_load_and_use() -> None:
 
 
 def test_bars_are_as_long_as_steps_take() -> None:
-    assert text(stacked({"generate": 6.0, "update": 2.0, "other": 2.0}, 20.0, 20)) == "██████▒▒··" + " " * 10
+    assert text(stacked({"generate": 6.0, "update": 2.0, "other": 2.0}, 20.0, 20)) == "▬▬▬▬▬▬══┄┄" + " " * 10
 
 
 @pytest.mark.parametrize("width", [1, 5, 9, 30, 54, 200])

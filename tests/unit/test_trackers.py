@@ -66,6 +66,7 @@ def test_they_are_shown() -> None:
 
 
 def test_a_run_without_metrics_says_where_they_are() -> None:
+    assert _none_yet({}, ended=True) == ("no metrics: the run ended before its first step",)
     assert _none_yet({}) == ("no metrics yet: the trainer writes them after each step",)
     first, where, fix = _none_yet({"tensorboard": "/runs/tb"})
     assert "tensorboard only" in first and where == "event files in /runs/tb"

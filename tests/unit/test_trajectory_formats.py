@@ -13,6 +13,7 @@ import pytest
 from kit.trial_folders import FILE, call, lines
 
 from liverl.model import TrialHead
+from liverl.observe.trials.phases import Phases
 from liverl.observe.trials.record_forms import joined_chunks
 from liverl.observe.trials.scanner import LineReader
 from liverl.observe.trials.trajectory import Trajectory, read_trajectory
@@ -250,3 +251,16 @@ def test_a_reward_that_is_none_is_told(tmp_path: Path, rewards: str, why: str, r
     assert ("no_reward" in head.flags) == ("no_reward" in trajectory.flags) == bool(why)
     assert (f"no reward: {why}" in trajectory.note) == bool(why)
     assert (("no reward", "bad") in flag_words(head)) == bool(why)
+
+
+def test_the_head_of_a_trial_does_not_contradict_itself() -> None:
+    failed = Trajectory(
+        "t", "", "task", running=False, rewards={"reward": 0.0}, flags=("no_reward",), kind="harbor",
+        exception="TypeError: " + "score " * 200, phases=Phases({"agent": 5.0}), model_seconds=2.0,
+    )  # fmt: skip
+    rows = [row.text for row in header_rows(100, "t", failed)]
+    text = "\n".join(rows)
+    assert "✖ failed" in text and "done" not in text, "an exception is no good end"
+    assert "no reward" in text and "reward 0" not in text
+    assert "tools" not in text and "its own work 3.0s" in text, "it called none"
+    assert sum("score" in row for row in rows) == 3 and "result.json" in text

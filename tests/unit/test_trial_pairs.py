@@ -179,6 +179,25 @@ def test_lines_at_each_width(width: int) -> None:
     assert any(" │ " in line.text for line in found) is (width >= TWO_COLUMNS)
 
 
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_texts_without_calls_stand_beside_each_other_from_their_first_difference_on(width: int) -> None:
+    same = "the sum of all stripes of these zebras is " * 5
+    left = trajectory("a", turn(1, said=same + "seven. " + "more " * 80))
+    pair = pair_of(left, trajectory("b", turn(1, said=same + "eleven.")))
+    found = [line.text for line in pair_lines(pair, width, lambda turns: False)]
+    assert all(cell_len(line) <= width for line in found)
+    text = "\n".join(found)
+    assert "seven." in text and "eleven." in text and "different text, no calls" in text
+    assert "first different text: turn 1" in text
+    marked = [line for line in found if "≠ ⋯" in line]
+    if width >= TWO_COLUMNS:
+        assert len(marked) == 1 and marked[0].index("seven") < marked[0].index("eleven")
+    else:
+        assert [line[:4] for line in marked] == ["A▏≠ ", "B▏≠ "]
+    shorter = pair_of(trajectory("a", turn(1, said="one")), trajectory("b", turn(1, said="one two")))
+    assert any("one (ends here)" in line for line in plain_lines(shorter, width))
+
+
 def test_an_opened_turn_shows_all_of_its_text() -> None:
     text = "\n".join(line.text for line in pair_lines(PAIR, 120, lambda turns: turns.number == 3))
     assert all(f"line {n}" in text for n in range(40) if n != 30)

@@ -338,6 +338,7 @@ def test_a_slow_trial_in_words(slow: SlowTrial, words: str) -> None:
 def test_phases_in_words(seconds: dict[str, float], model: float | None, words: str) -> None:
     assert phase_words(seconds, model, "task") == words
     assert phase_words(seconds, model, "chat") == words.replace("tools", "reward")
+    assert phase_words(seconds, model, "task", acted=False) == words.replace("tools", "its own work")
 
 
 def test_marks_are_flags_and_what_other_fields_say() -> None:

@@ -189,12 +189,15 @@ class StateWriter:
             mute=supervisor.plan.settings.mute,
         )
         for change in self._diagnosis.update(snapshot, context):
-            text, level = words(change, snapshot.at)
+            with_run = change.what == "cleared" and supervisor.stopping
+            text, level = words(change, snapshot.at, with_run=with_run)
             subject = change.symptom.id.rpartition(":")[2]
             service_name = subject if subject in supervisor.slots else None
-            fix = {} if change.what in ("cleared", "muted") else {"fix": change.symptom.fix}
+            more: dict[str, object] = {"with_run": True} if with_run else {}
+            if change.what not in ("cleared", "muted"):
+                more["fix"] = change.symptom.fix
             kind = "symptom_muted" if change.what == "muted" else "symptom"
-            supervisor.say(kind, text, level, service_name, id=change.symptom.id, what=change.what, **fix)
+            supervisor.say(kind, text, level, service_name, id=change.symptom.id, what=change.what, **more)
         return msgspec.structs.replace(snapshot, symptoms=self.symptoms, muted=self.muted)
 
     def _causes_of_restarts(self, snapshot: Snapshot) -> dict[str, Cause]:

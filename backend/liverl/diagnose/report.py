@@ -34,14 +34,18 @@ _ENDS = (
 
 
 class PastAlert(msgspec.Struct):
-    """One alert of an attempt. ``ended``: Unix time at which it was resolved, None if it never was; ``fix``: what to do
-    about it, as it was told."""
+    """One alert of an attempt. ``text``: as it began; ``newest``: how it was told last, at Unix time ``newest_at``;
+    ``ended``: Unix time at which it was resolved, None if it never was; ``fix``: what to do about it, as it was told;
+    ``with_run``: it went because the run ended."""
 
     id: str
     text: str
     began: float
     ended: float | None = None
     fix: str = ""
+    newest: str = ""
+    newest_at: float = 0.0
+    with_run: bool = False
 
 
 def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
@@ -56,12 +60,16 @@ def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
         name, what = str(event.data.get("id", "")), event.data.get("what")
         current = next((a for a in reversed(found) if a.id == name and a.ended is None), None)
         if what in ("cleared", "muted"):
-            if current is not None and not over:
+            if current is not None and (over or event.data.get("with_run")):
+                current.with_run = True
+            elif current is not None:
                 current.ended = event.at
-        elif current is None:
-            found.append(PastAlert(name, event.text, event.at, fix=str(event.data.get("fix", ""))))
         else:
-            current.text, current.fix = event.text, str(event.data.get("fix", ""))
+            if current is None:
+                current = PastAlert(name, event.text, event.at)
+                found.append(current)
+            current.newest, current.newest_at = event.text, event.at
+            current.fix = str(event.data.get("fix", ""))
     return found
 
 
@@ -189,19 +197,29 @@ def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> 
     for alert in alerts[:MOST_ALERTS]:
         symptom = open_ones.get(alert.id) if alert.ended is None else None
         until = "" if alert.ended is None else f", resolved at {_clock(alert.ended)}"
+        if alert.with_run and alert.id not in open_ones:
+            until = ", ended with the run"
         when = f"- {_clock(alert.began)}{until}: "
         if symptom is None:
             yield f"{when}{_quoted(alert.text)}"
+            yield from _later(alert, alert.newest, f"at {_clock(alert.newest_at)}")
             if alert.ended is None and alert.fix:
                 yield f"  - what to do: {_quoted(alert.fix)}"
         elif alert.id in ids_for(result.cause):
             yield f"{when}{_quoted(symptom.title)}, as told above"
         else:
-            yield f"{when}{_quoted(sentences(symptom.title, symptom.cause))}"
+            yield f"{when}{_quoted(alert.text)}"
+            yield from _later(alert, sentences(symptom.title, symptom.cause), "at the end")
             yield from _help(symptom)
     if len(alerts) > MOST_ALERTS:
         yield f"- and {len(alerts) - MOST_ALERTS} more: `liverl-tui events --run {snapshot.run}`"
     yield ""
+
+
+def _later(alert: PastAlert, words: str, when: str) -> Iterator[str]:
+    """What an alert said later than at its begin, and when, if that is something else."""
+    if _quoted(words) != _quoted(alert.text):
+        yield f"  - {when}: {_quoted(words)}"
 
 
 def _help(symptom: Symptom) -> Iterator[str]:

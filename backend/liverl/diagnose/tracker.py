@@ -227,12 +227,15 @@ class Diagnosis:
         case.last = at
 
 
-def words(news: SymptomChange, now: float) -> tuple[str, Level]:
-    """One line for the run's events, and its level. ``now``: Unix seconds."""
+def words(news: SymptomChange, now: float, *, with_run: bool = False) -> tuple[str, Level]:
+    """One line for the run's events, and its level. ``now``: Unix seconds; ``with_run``: the run ends, so that what is
+    no longer seen was not resolved: nothing is left to watch."""
     symptom = news.symptom
     if news.what == "muted":
         return f"muted by diagnosis.mute: {symptom.id}: {point(symptom.title)}", "info"
     if news.what == "cleared":
         minutes, seconds = divmod(int(now - (symptom.since or now)), 60)
+        if with_run:
+            return f'ended with the run after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
         return f'resolved after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
     return sentences(symptom.title, symptom.cause), LEVELS[symptom.severity]

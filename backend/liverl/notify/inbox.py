@@ -131,6 +131,8 @@ class Inbox:
             waits = self._pending.get(name)
             if name in self._stalls:
                 self._stalls.discard(name)
+                if event.data.get("with_run"):  # a trainer that is stopped makes no progress
+                    return waits.kind if waits is not None else None
                 return waits.kind if waits is not None else "resumed"
             return waits.kind if waits is not None else None
         if name.startswith(NOT_TOLD):

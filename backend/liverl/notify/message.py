@@ -75,7 +75,8 @@ def of_events(
         "done": f"To see it: {about.attach}",
         "resumed": "",
     }.get(kind, fix)
-    told = said + ("; it is over already" if over else "")
+    ended = "; it ended with the run" if events[-1].data.get("with_run") else "; it is over already"
+    told = said + (ended if over else "")
     level: Severity = (
         "critical" if kind == "failed" else "info" if kind in ("done", "resumed") else severity(last)
     )

@@ -81,7 +81,8 @@ class GpuLane(msgspec.Struct, frozen=True):
 class StepTimeline(msgspec.Struct, frozen=True):
     """``begin`` and ``end``: of the step, Unix seconds, None if neither its event nor its trials tell; ``seconds``: as
     its trainer tells; ``parts``: their seconds, in the order in which they are done; ``waits``: what its trials waited
-    for, the seconds of all of them together; ``running``: it has not ended; ``unknown``: what is not drawn, and why."""
+    for, the seconds of all of them together; ``running``: it has not ended; ``cut_off``: the run ended
+    before it did; ``unknown``: what is not drawn, and why."""
 
     step: int
     begin: UnixTime | None
@@ -94,6 +95,7 @@ class StepTimeline(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaLane, ...] = ()
     gpus: tuple[GpuLane, ...] = ()
     unknown: tuple[str, ...] = ()
+    cut_off: bool = False
 
 
 def read_step(
@@ -102,9 +104,11 @@ def read_step(
     values: Mapping[str, float],
     names: Mapping[str, str],
     now: float,
+    run_ended: float | None = None,
 ) -> StepTimeline:
     """The timeline of ``step``. ``values``: its metrics, empty while it runs; ``names``: see ``replica_names``;
-    ``now``: Unix seconds, up to which running trials are drawn. Blocking.
+    ``now``: Unix seconds, up to which running trials are drawn; ``run_ended``: when the run ended, Unix seconds, None
+    while it goes on: nothing is drawn behind it. Blocking.
 
     Raises:
         OSError: the storage failed.
@@ -124,6 +128,7 @@ def read_step(
         _gpu_samples(run_dir, times.finished, step),
         names,
         now,
+        run_ended,
     )
 
 
@@ -136,9 +141,11 @@ def timeline(
     gpus: Mapping[str, Sequence[tuple[float, float]]],
     names: Mapping[str, str],
     now: float,
+    run_ended: float | None = None,
 ) -> StepTimeline:
-    """The timeline of a step out of what was read. ``total``: of its trials, of which ``trials`` are the first ones.
-    Pure."""
+    """The timeline of a step out of what was read. ``total``: of its trials, of which ``trials`` are the first ones;
+    ``run_ended``: see ``read_step``. Pure."""
+    now = now if run_ended is None else run_ended
     seconds, found = parts.seconds_of(values), parts.parts_of(values)
     lanes = [_lane(head, trial, now) for head, trial in trials]
     newest = max((lane.version for lane in lanes if lane.version is not None), default=None)
@@ -163,13 +170,14 @@ def timeline(
         begin,
         end,
         seconds,
-        not over,
+        not over and run_ended is None,
         {part: found[part] for part in ORDER if part in found},
         _waits(lanes),
         tuple(lanes),
         tuple(replicas),
         tuple(used),
-        tuple(_unknown(over, found, trials, total, lanes, replicas, used, begin)),
+        tuple(_unknown(over, run_ended, found, trials, total, lanes, replicas, used, begin)),
+        cut_off=not over and run_ended is not None,
     )
 
 
@@ -277,6 +285,7 @@ def _replicas(trials: Sequence[Trajectory], names: Mapping[str, str]) -> list[Re
 
 def _unknown(
     over: bool,
+    run_ended: float | None,
     found: Mapping[str, float],
     trials: Sequence[tuple[TrialHead, Trajectory]],
     total: int,
@@ -285,7 +294,9 @@ def _unknown(
     gpus: Sequence[GpuLane],
     begin: float | None,
 ) -> Iterator[str]:
-    if not over:
+    if not over and run_ended is not None:
+        yield "the run ended during this step: the trainer reports the times of its parts only at its end"
+    elif not over:
         yield "the step is still running: the trainer reports the times of its parts when it ends"
     elif not found:
         yield "the trainer did not report the times of this step's parts (timing_s/*)"

@@ -49,7 +49,8 @@ def timeline_shown(run: RunDir, state: Snapshot | None, live: bool, step: int | 
         raise NoSuchStep(f"run {run.name} has no step {chosen}; it has {several}")
     names = replica_names(state.services, state.replicas) if state is not None else {}
     values = {key: value for key, one in series.items() if (value := _at(one, chosen)) is not None}
-    shown = read_step(run.path, chosen, values, names, state.at if state is not None else 0.0)
+    ended_at = state.result.ended_at if state is not None and state.result is not None else None
+    shown = read_step(run.path, chosen, values, names, state.at if state is not None else 0.0, ended_at)
     spent = state.step_time if state is not None else None
     return TimelineShown(run.name, str(run.path), live, shown, spent)
 

@@ -157,6 +157,11 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     state, result = snapshot.state, snapshot.result
     name = snapshot.run
     code = f" (exit code {result.exit_code})" if result is not None else ""
+    # A recording may end in the middle of a run: nothing of it runs then, and no step of it is to come.
+    over = view.link == "demo" and bool(view.why) and not view.playing and result is None
+    glyph, word, look = (
+        ("■", "recording ended", "dim") if over else (RUN_GLYPH[state], state, RUN_STYLE[state])
+    )
     parts = [
         *_smoke(snapshot),
         Part(
@@ -170,8 +175,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
         Part(
             1,
             (
-                ((f"{RUN_GLYPH[state]} {state}{code}", RUN_STYLE[state]),),
-                ((f"{RUN_GLYPH[state]} {state}", RUN_STYLE[state]),),
+                ((f"{glyph} {word}{code}", look),),
+                ((f"{glyph} {word}", look),),
             ),
         ),
         Part(4 if view.live and not view.why else 0 if view.link == "lost" else 1, _link(view, readonly)),
@@ -192,8 +197,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 1, (((f"{step}{of}", "strong"), (" steps done", "dim")), ((f"{step}{of}", "strong"),), _NONE)
             )
         )
-        left = remaining(snapshot) if state == "running" else None
-        stalled = stalled_for(snapshot) if state == "running" else None
+        left = remaining(snapshot) if state == "running" and not over else None
+        stalled = stalled_for(snapshot) if state == "running" and not over else None
         if stalled is not None:
             parts.append(
                 Part(1, ((("stalled ", "warn"), (age(stalled), "warn")), (("stalled", "warn"),), _NONE))

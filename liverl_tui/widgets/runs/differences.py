@@ -28,10 +28,13 @@ class DifferencesPane(ScrollPane):
         self.update()
 
     def heading(self) -> tuple[str, str]:
-        """How many keys of the configurations differ."""
+        """Which run is A (see ``screens.runs.oldest_first``), and how many keys of the configurations differ."""
         if self._comparison is None:
             return "", ""
-        return "", f"{quantity(len(self._comparison.config), 'key')} of the configuration"
+        return (
+            "",
+            f"A is the oldest run · {quantity(len(self._comparison.config), 'key')} of the configuration",
+        )
 
     def lines(self, width: int, height: int) -> list[Row]:
         """All lines."""

@@ -21,25 +21,25 @@ class Look(NamedTuple):
     word: str
 
 
-# Of the parts of a step, and of what its trials do.
+# Of the parts of a step, and of what its trials do: no two of them look alike, as both stand in one picture.
 LOOKS: dict[str, Look] = {
-    "generate": Look("█", "chart1", "generate"),
+    "generate": Look("▬", "chart1", "generate"),
     "reward": Look("◆", "chart3", "reward"),
-    "log_probs": Look("▓", "chart4", "log-probs"),
-    "update": Look("▒", "chart2", "update"),
-    "weights": Look("░", "chart5", "weights"),
+    "log_probs": Look("▪", "chart4", "log-probs"),
+    "update": Look("═", "chart2", "update"),
+    "weights": Look("≡", "chart5", "weights"),
     "checkpoint": Look("■", "chart6", "checkpoint"),
     "validation": Look("□", "chart6", "validation"),
-    "other": Look("·", "dim", "other"),
+    "other": Look("┄", "dim", "other"),
     "queue": Look("·", "dim", "queue"),
     "sandbox": Look("▒", "chart4", "sandbox"),
     "model": Look("█", "chart1", "model"),
     "tool": Look("░", "chart3", "tool"),
-    "verifier": Look("◆", "chart2", "verifier"),
+    "verifier": Look("▼", "chart2", "verifier"),
     "agent": Look("▓", "chart5", "agent"),
 }
 PARTS = ("generate", "reward", "log_probs", "update", "weights", "checkpoint", "validation", "other")
-WAITS = ("queue", "sandbox", "model", "tool", "verifier", "agent")
+WAITS = ("queue", "sandbox", "model", "tool", "verifier", "agent", "reward")
 
 
 def look(what: str) -> Look:
@@ -142,13 +142,19 @@ def seconds_word(seconds: float) -> str:
     return f"{seconds:.0f}s" if seconds < 600 else age(seconds)
 
 
-def legend(names: Iterable[str]) -> list[Span]:
-    """What each character means."""
-    spans: list[Span] = []
-    for name in names:
+def legend(names: Iterable[str], width: int) -> list[list[Span]]:
+    """What each character means, each once, in as many rows of ``width`` columns as that takes."""
+    rows: list[list[Span]] = [[]]
+    used = 0
+    for name in dict.fromkeys(names):
         shown = look(name)
-        spans += [(f" {shown.glyph}", shown.style), (f" {shown.word} ", "dim")]
-    return spans
+        size = len(shown.word) + 4
+        if rows[-1] and used + size > width:
+            rows.append([])
+            used = 0
+        rows[-1] += [(f" {shown.glyph}", shown.style), (f" {shown.word} ", "dim")]
+        used += size
+    return rows
 
 
 def _joined(cells: Iterable[Span]) -> list[Span]:

@@ -68,6 +68,8 @@ class StepPane(ScrollPane):
             if one.seconds is not None
             else "running"
             if one.running
+            else "cut off: the run has ended"
+            if one.cut_off
             else "length not known"
         )
         return "", f"step {one.step}{of} · {took} · {quantity(len(one.trials), 'trial')}"
@@ -80,7 +82,7 @@ class StepPane(ScrollPane):
         head = self._axis(one.begin, one.end, width)
         below = [
             *note_rows((self.note,), width, height),
-            Row(*legend(what for what in WAITS if what in one.waits)),
+            *(Row(*spans) for spans in legend((*one.parts, *(w for w in WAITS if w in one.waits)), width)),
         ]
         rows = list(super().compose_rows(width, max(2, height - 1 - len(below))))
         rows.insert(1, head)

@@ -77,7 +77,7 @@ class StepsPane(CursorList):
             return super().compose_rows(width, height)
         present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
         notes = note_rows(self.notes, width, height)
-        below = [*notes, Row(*legend(present))]
+        below = [*notes, *(Row(*spans) for spans in legend(present, width))]
         return with_below(super().compose_rows(width, max(2, height - len(below))), below, height)
 
     def empty(self, width: int) -> Iterable[Row]:

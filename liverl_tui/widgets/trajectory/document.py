@@ -25,6 +25,7 @@ from liverl_tui.text.reward_lines import (
     parts_words,
     reward_title,
 )
+from liverl_tui.text.trial_phases import rest_word
 from liverl_tui.text.words import count, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.trial_words import replica_name
@@ -120,7 +121,7 @@ def build(
         blocks += [
             _note(f"fault:{n}", 0, f"{PROXY_TRAJECTORY}: {fault}") for n, fault in enumerate(faults[:_FAULTS])
         ]
-        text = "\n".join(session_lines(trajectory.session))
+        text = "\n".join(session_lines(trajectory.session, rest_word(trajectory.kind)))
         blocks.append(Block("session", 0, (("session", "info"),), text, opened=False))
     blocks += reward_blocks(trajectory)
     for turn in trajectory.turns:

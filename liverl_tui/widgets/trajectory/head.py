@@ -10,6 +10,7 @@ from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.trial_phases import phase_words
 from liverl_tui.text.words import count, duration, one_line
+from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.fitting import Part, pack
 from liverl_tui.widgets.base.trial_words import DUMPED, NO_TOOLS, ending_words, replica_name, reward_word
@@ -26,6 +27,9 @@ _FLAGS = {
     "mostly_sub": ("▲ mostly sub-agents", "warn"),
     "no_reward": ("▲ no reward", "bad"),
 }
+
+
+_EXCEPTION_ROWS = 3  # of an exception, and of how a trial ended
 
 
 def header_rows(
@@ -66,20 +70,33 @@ def header_rows(
     if problem:
         rows.append(Row((f"▲ {problem}; showing what was read before", "warn")))
     if trajectory.exception is not None:
-        rows.append(Row((f"✖ {one_line(trajectory.exception)}", "bad")))
-    if words := phase_words(trajectory.phases.seconds, trajectory.model_seconds, trajectory.kind):
+        rows += _exception_rows(f"✖ {one_line(trajectory.exception)}", width)
+    acted = trajectory.tool_calls > 0 or max(len(trajectory.turns), trajectory.told_turns) > 1
+    if words := phase_words(
+        trajectory.phases.seconds, trajectory.model_seconds, trajectory.kind, acted=acted
+    ):
         rows.append(Row((fit(words, min(len(words), width)), "dim")))
-    rows += _end_rows(trajectory)
+    rows += _end_rows(trajectory, width)
     if hidden:
         rows.append(Row((f"hidden: {', '.join(sorted(hidden))}", "info")))
     return rows
 
 
-def _end_rows(t: Trajectory) -> list[Row]:
+def _exception_rows(text: str, width: int) -> list[Row]:
+    """An exception in a few rows; behind them where the whole of it is."""
+    lines = wrap(text, width)
+    rows = [Row((line, "bad")) for line in lines[:_EXCEPTION_ROWS]]
+    if len(lines) > _EXCEPTION_ROWS:
+        rows.append(Row(("the whole of it is in result.json in the trial's directory", "dim")))
+    return rows
+
+
+def _end_rows(t: Trajectory, width: int) -> list[Row]:
     """Who caused the trial's end and what became of it, and why sampled tokens are not trained."""
     rows = []
     if t.ending and (t.outcome != "trained" or not t.ending.startswith(CAUSES["done"])):
-        rows.append(Row((one_line(t.ending), "dim" if t.outcome == "trained" else "warn")))
+        lines = wrap(one_line(t.ending), width)[:_EXCEPTION_ROWS]
+        rows += [Row((line, "dim" if t.outcome == "trained" else "warn")) for line in lines]
     if t.not_trained:
         tokens = ", ".join(f"{count(n)} {one_line(reason)}" for reason, n in sorted(t.not_trained.items()))
         rows.append(Row((f"tokens not trained: {tokens}", "dim")))
@@ -89,7 +106,13 @@ def _end_rows(t: Trajectory) -> list[Row]:
 def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
     cut_off = link == "ended"
     state: Span = (
-        ("✔ done", "ok") if not t.running else ("○ cut off", "dim") if cut_off else ("◐ running", "info")
+        ("✖ failed", "bad")
+        if not t.running and t.exception is not None
+        else ("✔ done", "ok")
+        if not t.running
+        else ("○ cut off", "dim")
+        if cut_off
+        else ("◐ running", "info")
     )
     calls: Span = (
         (DUMPED, "dim")
@@ -104,6 +127,8 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         if "reward" in t.rewards
         else (rewards or ["no reward"])[0]
     )
+    # A number that is recorded for a trial without a reward stands for the missing one: the flag says it.
+    told = "" if "no_reward" in t.flags else "  ".join(rewards) or main
     replicas = [replica_name(r, names) for r in t.replicas]
     last = next((turn.finish_reason for turn in reversed(t.turns) if turn.finish_reason), None)
     return [
@@ -112,7 +137,7 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         _part(2, f"task {one_line(t.task)}"),
         _part(1, "" if t.dumped else _turns(t)),
         _always(calls),
-        Part(4, tuple([(text, "strong")] if text else () for text in ("  ".join(rewards) or main, main, ""))),
+        Part(4, tuple([(text, "strong")] if text else () for text in (told, told and main, ""))),
         *(_always(_FLAGS[flag]) for flag in t.flags if flag in _FLAGS),
         _part(
             5,

@@ -47,8 +47,9 @@ _HISTORY = {
 }
 
 
-def session_lines(session: SessionFacts) -> Iterator[str]:
-    """What carried the trial, its rows, requests, tokens, versions and times; what is not known is left out."""
+def session_lines(session: SessionFacts, beside: str = "tools") -> Iterator[str]:
+    """What carried the trial, its rows, requests, tokens, versions and times; what is not known is left out.
+    ``beside``: see ``rest_word``; between the requests of an agent without tools nothing is done that is told here."""
     numbers = session.counters
     yield _line("carrier", "sessions: tokens in, tokens out")
     yield _line("rows", _rows(session))
@@ -70,10 +71,11 @@ def session_lines(session: SessionFacts) -> Iterator[str]:
         yield _line("versions", f"v{first:.0f}" + (f" to v{last:.0f}" if last != first else ""))
     model, tools = numbers.get("proxy_model_inference_sec", 0.0), numbers.get("proxy_tool_call_sec", 0.0)
     gap, waited = numbers.get("tool_gap_sec", 0.0), numbers.get("replica_wait_sec", 0.0)
+    between = f"{beside} {tools:.1f} s, " if beside == "tools" else ""
     without = f", without a replica {waited:.1f} s" if waited >= _WAITED_S else ""
     yield _line(
         "time",
-        f"model {model:.1f} s, tools {tools:.1f} s, last gap between two requests {gap:.1f} s{without}",
+        f"model {model:.1f} s, {between}last gap between two requests {gap:.1f} s{without}",
     )
 
 

@@ -208,8 +208,8 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"trials fail: {kind}",
         cause=f"{failed} of {step.finished} trials of step {step.step} ended with an exception, "
         f"{count} of them with {words}{others}",
-        fix="open one of these trials: its result has the whole traceback, and the log of an agent that is a program "
-        "what it printed before",
+        fix="open one of these trials: result.json in its directory has the whole traceback, and the log of an agent "
+        "that is a program what it printed before",
         evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
     )
