@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,14 +16,25 @@ import aiohttp
 import pytest
 
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-from kit.model_replica import CODER, END, HERMES, PARTS, REWRITES, THINKS, ModelReplica, write_model
+from kit.model_replica import (
+    CODER,
+    END,
+    HERMES,
+    OTHER_END,
+    PARTS,
+    REWRITES,
+    START,
+    THINKS,
+    ModelReplica,
+    write_model,
+)
 from kit.session_host import SessionHost
 
 from liverl.model import TokenRoute
 from liverl.sessions import token_trust
 from liverl.sessions.engine import HttpEngine
 from liverl.sessions.journal import Doubted, read_journal
-from liverl.sessions.local_engine import LocalEngine, Tokenizers
+from liverl.sessions.local_engine import LocalEngine, Tokenizers, _shape
 from liverl.sessions.local_tokens import LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
@@ -452,7 +464,7 @@ async def test_a_reply_that_a_limit_cut_asks_nobody_about_its_last_token(tmp_pat
             assert status == 200 and body["choices"][0]["finish_reason"] == "length"
             messages += [body["choices"][0]["message"], {"role": "user", "content": "go on"}]
         assert one.facts.route == "sessions"
-        assert one.replica.asked["detokenize"] <= 1
+        assert one.replica.asked["detokenize"] <= 2
         (row,) = await one.host.finish("task-00000001")
         assert row["traj_acc_ids"] == one.replica.prompts[-1] + one.replica.replies[-1]
 
@@ -533,3 +545,122 @@ def test_without_the_package_the_engine_makes_the_ids(
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(NoModelFiles, match="tokenizers is not installed"):
         LocalTokens(read_model_files(write_model(tmp_path / "m")))
+
+
+def _tokens(folder: Path, changes: dict[str, Any]) -> LocalTokens:
+    """Of a model whose tokenizer_config.json has ``changes``."""
+    write_model(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return LocalTokens(read_model_files(folder))
+
+
+def _added(content: str, **flags: bool) -> dict[str, Any]:
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"content": content, **plain, **flags}
+
+
+@pytest.mark.parametrize(
+    ("changes", "added", "hidden"),
+    [
+        ({"extra_special_tokens": [START, "<|eot|>"]}, ["<|eot|>"], ["<|eot|>"]),
+        ({"additional_special_tokens": ["<|eot|>"]}, ["<|eot|>"], ["<|eot|>"]),
+        ({"extra_special_tokens": {"eot_token": "<|eot|>"}}, ["<|eot|>"], ["<|eot|>"]),
+        ({"image_token": "<|image|>"}, ["<|image|>"], ["<|image|>"]),
+        ({"pad_token": _added("<pad>")}, ["<pad>"], ["<pad>"]),
+        ({"added_tokens_decoder": {"900": _added("<a>"), "800": _added("<b>", special=True)}}, ["<b>", "<a>"], ["<b>"]),
+        ({"added_tokens_decoder": {"800": _added("<b>")}, "eos_token": "<b>"}, ["<b>"], ["<b>"]),
+        ({"added_tokens_decoder": {"277": _added(END, special=True)}}, [], []),
+    ],
+)  # fmt: skip
+def test_tokens_that_only_the_config_adds_are_added(
+    tmp_path: Path, changes: dict[str, Any], added: list[str], hidden: list[str]
+) -> None:
+    """In the order, and with the flags, of transformers 5."""
+    local, first = (
+        _tokens(tmp_path / "m", changes),
+        len(LocalTokens(read_model_files(write_model(tmp_path / "n"))).added()),
+    )
+    assert list(local.added().values())[first:] == added
+    for word in added:
+        (token,) = local.ids(word)
+        assert bool(local.special_text(token)) == (word in hidden)
+
+
+@pytest.mark.parametrize("listed", [{"x": _added("<a>")}, {"1": "<a>"}, {"1": {"content": 5}}, ["<a>"]])
+def test_added_tokens_that_cannot_be_read_are_the_engines(tmp_path: Path, listed: Any) -> None:
+    with pytest.raises(NoModelFiles, match="added_tokens_decoder"):
+        _tokens(tmp_path / "m", {"added_tokens_decoder": listed})
+
+
+async def test_a_token_that_the_replica_does_not_add_is_found_before_the_first_prompt(tmp_path: Path) -> None:
+    """The comparison has the text of each added token."""
+    model = write_model(tmp_path / "model")
+    config = {"eos_token": END, "extra_special_tokens": ["<|eot|>"]}
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            await tokens.check(LocalEngine(http, url, "m", None, tokens))
+            assert tokens.trust.left and "<|eot|>" in tokens.trust.facts.differs
+    finally:
+        await replica.stop()
+
+
+async def test_what_ours_is_compared_with_is_the_engines_alone(tmp_path: Path) -> None:
+    """A token that only the engine takes for a special one ends a reply of this: the difference is seen."""
+    model = write_model(tmp_path / "model")
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            engine = LocalEngine(http, url, "m", None, tokens)
+            await tokens.check(engine)
+            assert tokens.trust.ours and tokens.names
+            engine._checked = True
+            (word,) = replica.ids("a")
+            engine._special[word] = "a"
+            chat = Chat((Message("user", "u"), Message("assistant", "a"), Message("user", "go")))
+            theirs = await HttpEngine.tail(engine, chat, 2, [word])
+            assert await engine.tail(chat, 2, [word]) == theirs
+            assert tokens.trust.left and tokens.trust.facts.differs
+    finally:
+        await replica.stop()
+
+
+async def test_added_tokens_with_other_flags_are_asked_of_the_engine(tmp_path: Path) -> None:
+    """One that is special at the engine only: not ours to say how a reply ends."""
+    model = write_model(tmp_path / "model")
+    path = model / "tokenizer.json"
+    content = json.loads(path.read_text())
+    for token in content["added_tokens"]:
+        token["special"] = token["content"] != OTHER_END
+    path.write_text(json.dumps(content))
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            await tokens.check(LocalEngine(http, url, "m", None, tokens))
+            assert tokens.trust.ours and not tokens.names
+    finally:
+        await replica.stop()
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+async def test_a_template_that_cuts_thoughts_out_of_text_is_found_before_the_first_prompt(
+    tmp_path: Path, tools: list[Any] | None
+) -> None:
+    cuts = HERMES.replace("{{- m.content }}", "{{- m.content.split('</think>')[-1] }}", 1)
+    async with beside(tmp_path, ours=cuts) as one:
+        await one.talk("task-00000001", 1, tools)
+        assert one.facts.route == "replicas" and one.facts.differs and not one.facts.prompts
+
+
+def test_a_thought_in_the_text_of_a_reply_makes_another_kind() -> None:
+    plain, thought = (_shape((Message("assistant", text),)) for text in ("So.", "<think>a</think>So."))
+    assert plain != thought
+    assert _shape((Message("user", "So."),)) == _shape((Message("user", "</think>"),))

@@ -29,7 +29,7 @@ from liverl.sessions.engine import (
 from liverl.sessions.local_tokens import LocalTail, LocalTokens
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
-from liverl.sessions.token_probes import THOUGHTS, Differs, compare
+from liverl.sessions.token_probes import ADDED_AT_ONCE, THOUGHTS, Differs, closes_thought, compare
 from liverl.sessions.token_trust import Batch, Doubt, Trust, first_difference
 from liverl.util.deadline import within
 
@@ -75,7 +75,7 @@ class ModelTokens:
                 if stop is None or not local.ends_turns(stop):
                     raise NoModelFiles("the chat template ends no reply with a special token")
                 await self._look_for_parsers(engine, local)
-                self.names = await engine.asked_special(stop) == local.special_text(stop)
+                self.names = await self._same_special(engine, local, stop)
             except (NoModelFiles, TemplateFailed) as error:
                 self.trust.leave(str(error))
             except (TimeoutError, asyncio.TimeoutError):
@@ -106,6 +106,19 @@ class ModelTokens:
             return LocalTokens(read_model_files(Path(here)))
 
         return await asyncio.get_running_loop().run_in_executor(None, load)
+
+    async def _same_special(self, engine: LocalEngine, local: LocalTokens, stop: int) -> bool:
+        """Whether texts lack the same added tokens here as at the engine."""
+        if await engine.asked_special(stop) != local.special_text(stop):
+            return False
+        ids = [token for token in local.added() if token != stop]
+        for begin in range(0, len(ids), ADDED_AT_ONCE):
+            some = ids[begin : begin + ADDED_AT_ONCE]
+            if await engine.text(Sampled(some, [0.0] * len(some), "stop")) != local.plain(
+                some, special=False
+            ):
+                return False
+        return True
 
     async def _look_for_parsers(self, engine: LocalEngine, local: LocalTokens) -> None:
         """Find out whether the engine parses replies to requests without tools, such as for reasoning. One replica that
@@ -192,18 +205,18 @@ class LocalEngine(HttpEngine):
 
     async def asked_special(self, token: int) -> str:
         """What the engine says of a token: see ``HttpEngine``."""
-        return await super()._special_text(token)
+        return await self._special_text(token)
 
-    async def _special_text(self, token: int) -> str:
-        """See ``HttpEngine``. A reply that a limit cut ends with any token, and most are no special ones: for those the
-        engine is not asked."""
+    async def _ends_reply(self, token: int) -> bool:
+        """Whether a token is a special one. A reply that a limit cut ends with any token, and most are no special ones:
+        for those the engine is not asked. Only for our own ids: what they are compared with is the engine's alone."""
         local = self._tokens.local
         try:
             if self._tokens.names and self._tokens.trust.ours and local and not local.special_text(token):
-                return ""
+                return False
         except TemplateFailed:
             pass
-        return await super()._special_text(token)
+        return bool(await self._special_text(token))
 
     # -- whose ids
 
@@ -274,7 +287,10 @@ class LocalEngine(HttpEngine):
             made = await _run(size, local.tail, echo, new, reply, stop)
         except TemplateFailed as error:
             return await self._not_here(error, ask)
-        ours = None if made is None else Tail(await self._closed(reply, stop, made.rest), made.healed, made)
+        ours = None
+        if made is not None:
+            stopped = bool(reply) and (reply[-1] == stop or await self._ends_reply(reply[-1]))
+            ours = Tail([*made.rest] if stopped else [stop, *made.rest], made.healed, made)
         kind = (
             _shape(chat.messages[kept - 1 :]),
             ours is not None and len(ours.ids) == len(made.rest if made else ()),
@@ -370,6 +386,9 @@ def _kind(chat: Chat, what: str) -> Hashable:
 
 
 def _shape(messages: Sequence[Message]) -> Hashable:
-    """The roles in their order, each run of equal ones as one or several, and what the messages have."""
-    marks = ((m.role, bool(m.text), bool(m.reasoning), min(len(m.calls), 2)) for m in messages)
+    """The roles in their order, each run of equal ones as one or several, and what the messages have: templates cut
+    thoughts out of the text of earlier replies, too."""
+    marks = (
+        (m.role, bool(m.text), bool(m.reasoning), min(len(m.calls), 2), closes_thought(m)) for m in messages
+    )
     return tuple((mark, min(len(list(run)), 2)) for mark, run in itertools.groupby(marks))

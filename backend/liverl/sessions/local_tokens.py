@@ -7,7 +7,7 @@ package ``tokenizers``; nothing here asks an engine.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_loose_json
 
 SYNTHETIC = Message("user", "?")  # stands for the history where a template does not need it
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 _KEPT_TEXTS = 64  # texts whose ids are kept: the trials of one task begin with the same prompt
 _LONGEST_KEPT = 2 << 20  # characters of such a text
 
@@ -57,6 +58,7 @@ class LocalTokens:
             self._tokenizer = tokenizers.Tokenizer.from_str(files.tokenizer)
         except Exception as error:  # noqa: BLE001 - the package raises Exception itself
             raise NoModelFiles(f"tokenizer.json cannot be used: {error}") from None
+        _add_tokens(self._tokenizer, files, tokenizers.AddedToken)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         try:
@@ -135,6 +137,11 @@ class LocalTokens:
         """
         return "" if self.plain([token], special=False) else self.plain([token], special=True)
 
+    def added(self) -> dict[int, str]:
+        """The added tokens: id -> text."""
+        found = self._tokenizer.get_added_tokens_decoder()
+        return {token: found[token].content for token in sorted(found)}
+
     def ends_turns(self, token: int) -> bool:
         """Whether a text is cut at this token wherever it stands, so that what comes before it changes no id behind
         it."""
@@ -185,6 +192,42 @@ class LocalTokens:
         if tail.text and whole.endswith(self.word(stop) + tail.text):
             return True
         return self.ids(whole)[-len(ids) :] == list(ids)
+
+
+def _add_tokens(tokenizer: Any, files: ModelFiles, kind: Callable[..., Any]) -> None:
+    """Add what only tokenizer_config.json has, by the rule of transformers (``TokenizersBackend.__init__``): first the
+    tokens of its list that differ from those that are there, then special ones by their names, then further ones.
+
+    Raises:
+        NoModelFiles: a token cannot be added.
+    """
+
+    def made(token: Any, *, special: bool) -> Any:
+        if isinstance(token, str):
+            return kind(token, special=special)
+        flags = {name: token[name] for name in _FLAGS if name in token}
+        return kind(token["content"], **flags)
+
+    try:
+        have = {repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
+        listed = [made(token, special=False) for _, token in sorted(files.listed.items())]
+        new = [token for token in listed if repr(token) not in have]
+        known = {token.content for token in (*tokenizer.get_added_tokens_decoder().values(), *listed)}
+        names = set()
+        for token, named in files.special:
+            one = made(token, special=True)
+            names |= {one.content} if named else set()
+            if one.content not in known:
+                known.add(one.content)
+                new.append(one)
+        for token in new:
+            token.special = token.special or token.content in names
+        if new:
+            tokenizer.add_tokens(new)
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        raise NoModelFiles(f"the added tokens of tokenizer_config.json cannot be used: {error}") from None
 
 
 def nth(ids: Sequence[int], token: int, number: int) -> int | None:
