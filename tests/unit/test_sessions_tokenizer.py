@@ -301,7 +301,10 @@ async def test_a_difference_ends_it_and_nothing_in_doubt_is_trained(tmp_path: Pa
         tokens.trust.every = 8
         await one.talk("kept-00000001", 3)
         opened = await one.host.open("task-00000001")
-        messages: list[Any] = [USER]
+        messages: list[Any] = [
+            {"role": "system", "content": "Be brief."},
+            USER,
+        ]  # its first prompt is compared
 
         async def turn() -> None:
             status, body = await one.host.chat(opened, *messages)
@@ -368,6 +371,7 @@ async def test_a_turn_made_while_a_sample_is_compared_waits_for_the_next_one() -
 
     await turn(agrees)  # a new kind
     before = [await turn(agrees) for _ in range(3)]
+    before[0].turns = 3
     sampling = asyncio.ensure_future(turn(later))
     await asyncio.sleep(0)
     during = await turn(agrees)
@@ -378,7 +382,7 @@ async def test_a_turn_made_while_a_sample_is_compared_waits_for_the_next_one() -
     ((batches, earlier),) = doubted
     assert not earlier and during in batches and all(each in batches for each in after)
     assert not any(each in batches for each in before) and during.doubted and not before[0].doubted
-    assert trust.facts.ended == 3
+    assert trust.facts.ended == 0  # what was not recorded is no turn
 
 
 async def test_turns_of_trials_that_ended_are_counted(tmp_path: Path) -> None:
@@ -664,3 +668,96 @@ def test_a_thought_in_the_text_of_a_reply_makes_another_kind() -> None:
     plain, thought = (_shape((Message("assistant", text),)) for text in ("So.", "<think>a</think>So."))
     assert plain != thought
     assert _shape((Message("user", "So."),)) == _shape((Message("user", "</think>"),))
+
+
+class _Asked:
+    """A model whose samples are answered by hand. One of two prompts of a kind is a sample, from the second one on."""
+
+    def __init__(self) -> None:
+        self.trust = Trust("m", every=2)
+        self.trust.begin()
+        self.gate = asyncio.Event()
+
+    async def turn(self, kind: str = "kind", theirs: int = 1, *, waits: bool = False) -> Any:
+        async def ask() -> list[int]:
+            if waits:
+                await self.gate.wait()
+            return [theirs]
+
+        def first(one: list[int], other: list[int]) -> str:
+            return first_difference(one, other, str)
+
+        return (await self.trust.settle(kind, [1], ask, first))[1]
+
+
+async def test_a_later_sample_does_not_confirm_what_an_earlier_one_is_still_compared_for() -> None:
+    asked = _Asked()
+    await asked.turn()
+    first = await asked.turn()
+    slow = asyncio.ensure_future(asked.turn(theirs=2, waits=True))
+    await asyncio.sleep(0)
+    second = await asked.turn()
+    assert await asked.turn() is None  # this sample agrees
+    asked.gate.set()
+    await slow
+    assert first.doubted and second.doubted and asked.trust.facts.differs
+
+
+async def test_a_sample_that_agrees_releases_all_before_it_once_the_older_ones_do() -> None:
+    asked = _Asked()
+    await asked.turn()
+    first = await asked.turn()
+    slow = asyncio.ensure_future(asked.turn(waits=True))
+    await asyncio.sleep(0)
+    second = await asked.turn()
+    await asked.turn()
+    asked.gate.set()
+    await slow
+    third = await asked.turn()
+    await asked.turn(theirs=2)
+    assert (first.doubted, second.doubted, third.doubted) == (False, False, True)
+
+
+async def test_a_sample_confirms_turns_of_its_kind_only() -> None:
+    asked = _Asked()
+    for kind in ("one", "other"):
+        await asked.turn(kind)
+    one, other = await asked.turn("one"), await asked.turn("other")
+    assert await asked.turn("one") is None
+    await asked.turn("new", theirs=2)
+    assert not one.doubted and other.doubted
+
+
+async def test_a_comparison_that_runs_when_the_model_leaves_still_counts() -> None:
+    asked = _Asked()
+    await asked.turn()
+    turn = await asked.turn()
+    slow = asyncio.ensure_future(asked.turn(theirs=2, waits=True))
+    await asyncio.sleep(0)
+    asked.trust.leave("its chat template rewrites earlier turns")
+    asked.gate.set()
+    await slow
+    assert asked.trust.facts.differs and turn.doubted
+
+
+async def test_a_process_that_is_replaced_while_it_is_compared_is_compared_again(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            engine, looked = LocalEngine(http, url, "m", None, tokens), tokens._look_for_parsers
+
+            async def dies(*given: Any) -> None:
+                tokens._look_for_parsers = looked  # type: ignore[method-assign]
+                await looked(*given)
+                replica.changed = lambda ids: [*ids, 0]
+                engine.begin_again()
+
+            tokens._look_for_parsers = dies  # type: ignore[method-assign]
+            chat = Chat((Message("user", "u"),))
+            assert (await engine.first(chat)).ids[-1] == 0
+            assert tokens.trust.left and tokens.trust.facts.differs
+    finally:
+        await replica.stop()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -31,6 +31,7 @@ from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
 from liverl.sessions.token_probes import ADDED_AT_ONCE, THOUGHTS, Differs, closes_thought, compare
 from liverl.sessions.token_trust import Batch, Doubt, Trust, first_difference
+from liverl.util import clocks
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,12 @@ T = TypeVar("T")
 # Seconds for which a request waits for the comparison with a new replica, which takes 0.1 s, and 1-2 s with the first
 # one, for the tokenizer; then the engine makes its ids.
 READY_S = 5.0
-PROBE_S = 60.0  # seconds for that comparison: a template that takes longer here is not used
+PROBE_S = 60.0  # seconds for our part of that comparison: a template that takes longer here is not used
+# Seconds for an answer of the replica in it, which takes 0.01 s: others wait for this comparison.
+ANSWER_S = 10.0
+# Comparisons in a row that a replica fails (5xx) until its model is left alone, and the seconds between them, which
+# double: 31 s in all, in which a replica that loads is ready or has another process.
+MOST_FAILURES, AGAIN_S = 6, 1.0
 LONG = 20_000  # characters from which on a text becomes ids in a thread: 10 ms
 
 
@@ -67,19 +73,9 @@ class ModelTokens:
             if self.trust.left:
                 return
             try:
-                settled = self.trust.ours
-                local = self.local or await self._load(await engine.folder())
-                work = compare(local, engine.rendered, settled=settled)
-                await within(work, PROBE_S)
-                stop = await engine.end_of_turn()
-                if stop is None or not local.ends_turns(stop):
-                    raise NoModelFiles("the chat template ends no reply with a special token")
-                await self._look_for_parsers(engine, local)
-                self.names = await self._same_special(engine, local, stop)
+                local = await self._compared(engine)
             except (NoModelFiles, TemplateFailed) as error:
                 self.trust.leave(str(error))
-            except (TimeoutError, asyncio.TimeoutError):
-                self.trust.leave(f"its chat template takes more than {PROBE_S:.0f} s here")
             except EngineRefused as error:
                 self.trust.leave(f"{engine.url} refused what is compared: {error}")
             except Differs as error:
@@ -91,6 +87,23 @@ class ModelTokens:
             else:
                 self.local = local
                 self.trust.begin()
+
+    async def _compared(self, engine: LocalEngine) -> LocalTokens:
+        local = self.local or await self._load(await _soon(engine, engine.folder()))
+
+        async def rendered(chat: Chat, reply: bool) -> list[int] | None:
+            return await _soon(engine, engine.rendered(chat, reply))
+
+        try:
+            await compare(local, rendered, settled=self.trust.ours, seconds=PROBE_S)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise TemplateFailed(f"its chat template takes more than {PROBE_S:.0f} s here") from None
+        stop = await _soon(engine, engine.end_of_turn())
+        if stop is None or not local.ends_turns(stop):
+            raise NoModelFiles("the chat template ends no reply with a special token")
+        await _soon(engine, self._look_for_parsers(engine, local))
+        self.names = await _soon(engine, self._same_special(engine, local, stop))
+        return local
 
     async def _load(self, folder: str) -> LocalTokens:
         """``folder``: as the replica says. It may be on another host, or a name of a hub: then the configured one is
@@ -185,6 +198,9 @@ class LocalEngine(HttpEngine):
         self._tokens = tokens
         self._checking: asyncio.Task[None] | None = None
         self._checked = False
+        self._failures = 0  # comparisons in a row that it did not answer
+        self._not_before = 0.0  # on ``clocks.ran``: of the next comparison
+        self._process = 0  # which one serves at the address
 
     # -- for ``ModelTokens``
 
@@ -222,12 +238,16 @@ class LocalEngine(HttpEngine):
 
     def begin(self) -> None:
         """Start to compare, in the background."""
-        if self._checking is None and not self._checked and not self._tokens.trust.left:
+        if self._checking is not None or self._checked or self._tokens.trust.left:
+            return
+        if clocks.ran() >= self._not_before:
             self._checking = asyncio.ensure_future(self._compare())
 
     def begin_again(self) -> None:
         """Another process serves at this address: compare before the next prompt."""
         self._checked = False
+        self._failures, self._not_before = 0, 0.0
+        self._process += 1
         self.begin()
 
     def close(self) -> None:
@@ -237,10 +257,16 @@ class LocalEngine(HttpEngine):
 
     async def _compare(self) -> None:
         try:
-            await self._tokens.check(self)
-            self._checked = True
+            while not self._checked and not self._tokens.trust.left:
+                process = self._process
+                await self._tokens.check(self)
+                self._checked = process == self._process
         except EngineLost as error:
+            self._failures += 1
+            self._not_before = clocks.ran() + AGAIN_S * 2 ** min(self._failures - 1, 6)
             logger.info("%s is compared later: %s", self.url, error)
+            if self._failures >= MOST_FAILURES and error.status is not None:
+                self._tokens.trust.leave(f"{self.url} fails with what is compared: {error}")
         finally:
             self._checking = None
 
@@ -268,8 +294,7 @@ class LocalEngine(HttpEngine):
         if local is None:
             return await ask()
         try:
-            text = local.text(chat.messages, chat.tools, reply=True)
-            ids = await _run(len(text), local.ids, text)
+            ids = await _run(_size(chat.messages, chat.tools), _whole, local, chat)
         except TemplateFailed as error:
             return await self._not_here(error, ask)
         return await self._settle(_kind(chat, "first"), Tail(ids, healed=False), ask, local)
@@ -282,7 +307,7 @@ class LocalEngine(HttpEngine):
         if local is None or stop is None:
             return await ask()
         echo, new = chat.messages[kept - 1], chat.messages[kept:]
-        size = sum(len(message.text) for message in (echo, *new))
+        size = _size((echo, *new))
         try:
             made = await _run(size, local.tail, echo, new, reply, stop)
         except TemplateFailed as error:
@@ -305,7 +330,7 @@ class LocalEngine(HttpEngine):
         if local is None or stop is None or not isinstance(made, LocalTail):
             return self._appends(await super().ends_with(chat, tail))
         try:
-            size = sum(len(message.text) for message in chat.messages)
+            size = _size(chat.messages, chat.tools)
             ends = await _run(size, local.ends_with, chat, made, tail.ids, stop)
         except TemplateFailed:
             return self._appends(await super().ends_with(chat, tail))
@@ -358,6 +383,30 @@ class LocalEngine(HttpEngine):
         if theirs != ours:
             tokens.parses_after_all(self.url)
         return theirs
+
+
+def _size(messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> int:
+    """Characters of what a template renders, about."""
+    said = sum(
+        len(each.text) + len(each.reasoning) + sum(len(c.arguments) for c in each.calls) for each in messages
+    )
+    return said + (len(msgspec.json.encode(tools)) if tools else 0)
+
+
+async def _soon(engine: LocalEngine, answer: Awaitable[T]) -> T:
+    """An answer in a comparison.
+
+    Raises:
+        EngineLost: it takes too long.
+    """
+    try:
+        return await within(answer, ANSWER_S)
+    except (TimeoutError, asyncio.TimeoutError):
+        raise EngineLost(f"{engine.url} takes more than {ANSWER_S:.0f} s to answer") from None
+
+
+def _whole(local: LocalTokens, chat: Chat) -> list[int]:
+    return local.ids(local.text(chat.messages, chat.tools, reply=True))
 
 
 async def _run(size: int, work: Callable[..., T], *args: object) -> T:

@@ -6,6 +6,8 @@ package ``tokenizers``; nothing here asks an engine.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +23,10 @@ from liverl.util.decode import decode_loose_json
 SYNTHETIC = Message("user", "?")  # stands for the history where a template does not need it
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 _KEPT_TEXTS = 64  # texts whose ids are kept: the trials of one task begin with the same prompt
-_LONGEST_KEPT = 2 << 20  # characters of such a text
+_MOST_KEPT = (
+    64 << 20
+)  # bytes of them with their ids, as Python has these: 4 for a character, 8 for a list's place,
+_EACH = 36  # and 28 for the number, per id
 
 
 class Form(NamedTuple):
@@ -56,7 +61,8 @@ class LocalTokens:
             raise NoModelFiles("the package tokenizers is not installed in this environment") from None
         try:
             self._tokenizer = tokenizers.Tokenizer.from_str(files.tokenizer)
-        except Exception as error:  # noqa: BLE001 - the package raises Exception itself
+        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+            _let_through(error)
             raise NoModelFiles(f"tokenizer.json cannot be used: {error}") from None
         _add_tokens(self._tokenizer, files, tokenizers.AddedToken)
         self._tokenizer.no_truncation()
@@ -70,6 +76,8 @@ class LocalTokens:
         self.form = FORMS[0]
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
         self._kept: OrderedDict[str, list[int]] = OrderedDict()
+        self._kept_size = 0  # bytes
+        self._keeping = threading.Lock()  # requests with long texts run in threads
 
     # -- ids
 
@@ -90,22 +98,26 @@ class LocalTokens:
         Raises:
             TemplateFailed: the tokenizer fails with it.
         """
-        known = self._kept.get(text)
-        if known is not None:
-            self._kept.move_to_end(text)
-            return known[:]
+        with self._keeping:
+            known = self._kept.get(text)
+            if known is not None:
+                self._kept.move_to_end(text)
+                return known[:]
         ids: list[int] = self._encoding(text).ids
-        if len(text) <= _LONGEST_KEPT:
-            self._kept[text] = ids[:]
-            if len(self._kept) > _KEPT_TEXTS:
-                self._kept.popitem(last=False)
+        with self._keeping:
+            if text not in self._kept:
+                self._kept[text] = ids[:]
+                self._kept_size += _size(text, ids)
+            while len(self._kept) > _KEPT_TEXTS or self._kept_size > _MOST_KEPT:
+                self._kept_size -= _size(*self._kept.popitem(last=False))
         return ids
 
     def _encoding(self, text: str) -> Any:
         try:
             # A batch of one: other threads run meanwhile.
             (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-        except Exception as error:  # noqa: BLE001 - the package raises Exception itself
+        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+            _let_through(error)
             raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return encoding
 
@@ -125,7 +137,8 @@ class LocalTokens:
         """
         try:
             text: str = self._tokenizer.decode(list(ids), skip_special_tokens=not special)
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+            _let_through(error)
             raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return text
 
@@ -194,6 +207,17 @@ class LocalTokens:
         return self.ids(whole)[-len(ids) :] == list(ids)
 
 
+def _size(text: str, ids: Sequence[int]) -> int:
+    """Bytes of a text and its ids, at most."""
+    return 4 * len(text) + _EACH * len(ids)
+
+
+def _let_through(error: BaseException) -> None:
+    """Raise again what ends a program or a task: it is no failure of the package."""
+    if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit)):
+        raise error
+
+
 def _add_tokens(tokenizer: Any, files: ModelFiles, kind: Callable[..., Any]) -> None:
     """Add what only tokenizer_config.json has, by the rule of transformers (``TokenizersBackend.__init__``): first the
     tokens of its list that differ from those that are there, then special ones by their names, then further ones.
@@ -224,9 +248,8 @@ def _add_tokens(tokenizer: Any, files: ModelFiles, kind: Callable[..., Any]) -> 
             token.special = token.special or token.content in names
         if new:
             tokenizer.add_tokens(new)
-    except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            raise
+    except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+        _let_through(error)
         raise NoModelFiles(f"the added tokens of tokenizer_config.json cannot be used: {error}") from None
 
 

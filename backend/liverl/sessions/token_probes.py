@@ -14,6 +14,7 @@ from liverl.sessions.chat_template import TemplateFailed
 from liverl.sessions.local_tokens import FORMS, SYNTHETIC, LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.token_trust import first_difference
+from liverl.util.deadline import within
 
 TEXT = (
     "  two blanks,\ttab,  \n\n\n lines \r\n end   \n"
@@ -120,11 +121,14 @@ def _added(local: LocalTokens) -> list[tuple[Chat, bool]]:
     ]
 
 
-async def compare(local: LocalTokens, ask: Ask, *, settled: bool = False) -> None:
+async def compare(
+    local: LocalTokens, ask: Ask, *, settled: bool = False, seconds: float | None = None
+) -> None:
     """Find the form in which the engine's template gets conversations; ``local`` has it then. ``settled``: it has it
-    already, by another engine.
+    already, by another engine; ``seconds``: for our part with one form.
 
     Raises:
+        TimeoutError: that takes longer.
         Differs: with each form an id differs; the text is about the form that is right for longest.
         TemplateFailed: the template renders none of them here.
     """
@@ -144,7 +148,7 @@ async def compare(local: LocalTokens, ask: Ask, *, settled: bool = False) -> Non
     for form in (local.form,) if settled else FORMS:
         local.form = form
         # In a thread: the template is a stranger's program, and others are served meanwhile.
-        right, why = await loop.run_in_executor(None, _compared, local, asked)
+        right, why = await within(loop.run_in_executor(None, _compared, local, asked), seconds)
         if not why:
             return
         if right > most:
