@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +32,9 @@ from kit.model_replica import (
 from kit.session_host import SessionHost
 
 from liverl.model import TokenRoute
-from liverl.sessions import token_trust
-from liverl.sessions.engine import HttpEngine
+from liverl.sessions import local_engine, local_tokens, token_trust
+from liverl.sessions.chat_template import TemplateFailed
+from liverl.sessions.engine import EngineLost, HttpEngine
 from liverl.sessions.journal import Doubted, read_journal
 from liverl.sessions.local_engine import LocalEngine, Tokenizers, _shape
 from liverl.sessions.local_tokens import LocalTokens
@@ -761,3 +763,107 @@ async def test_a_process_that_is_replaced_while_it_is_compared_is_compared_again
             assert tokens.trust.left and tokens.trust.facts.differs
     finally:
         await replica.stop()
+
+
+async def test_nobody_waits_for_a_replica_that_hangs_in_the_first_comparison_of_a_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_trust, "ASKING_S", 0.0)
+    asked = _Asked()
+    hangs = asyncio.ensure_future(asked.turn(waits=True))
+    await asyncio.sleep(0)
+    assert await asked.turn() is None and not hangs.done()  # asked of its own replica
+    asked.gate.set()
+    await hangs
+
+
+def _fails_with(asks: list[str]) -> type[LocalEngine]:
+    class Fails(LocalEngine):
+        """It says what it is, and fails with what is compared."""
+
+        async def folder(self) -> str:
+            asks.append("folder")
+            raise EngineLost("the parser failed", status=500)
+
+        async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
+            return [1]
+
+    return Fails
+
+
+async def test_a_replica_that_fails_what_is_compared_is_asked_ever_less_often_then_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asks = [1000.0], list[str]()
+    monkeypatch.setattr(local_engine, "clocks", SimpleNamespace(ran=lambda: now[0]))
+    tokens = Tokenizers("").of("m")
+    engine = _fails_with(asks)(None, "http://x", "m", None, tokens)  # type: ignore[arg-type]
+    for failures in range(1, local_engine.MOST_FAILURES + 1):
+        for _ in range(3):  # the prompts that come at once
+            assert (await engine.first(Chat((Message("user", "u"),)))).ids == [1]
+        assert len(asks) == failures
+        now[0] += 2 ** (failures - 1)
+    assert tokens.trust.left and "the parser failed" in tokens.trust.facts.why
+
+
+async def test_a_replica_that_does_not_answer_is_compared_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_engine, "ANSWER_S", 0.0)
+
+    class Hangs(LocalEngine):
+        async def folder(self) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+    tokens = Tokenizers("").of("m")
+    with pytest.raises(EngineLost, match="to answer"):
+        await tokens.check(Hangs(None, "http://x", "m", None, tokens))  # type: ignore[arg-type]
+    assert not tokens.trust.left
+
+
+class _Panic(BaseException):
+    """As the tokenizer's package raises."""
+
+
+@pytest.mark.parametrize("name", ["encode_batch", "decode"])
+def test_a_panic_of_the_tokenizer_is_a_failure_of_it(tmp_path: Path, name: str) -> None:
+    local, raised = (
+        LocalTokens(read_model_files(write_model(tmp_path))),
+        [_Panic("chunk size must be non-zero")],
+    )
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise raised[0]
+
+    local._tokenizer = SimpleNamespace(**{name: fails})
+    work = partial(local.ids, "a") if name == "encode_batch" else partial(local.word, 1)
+    with pytest.raises(TemplateFailed, match="chunk size"):
+        work()
+    for passes in (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+        raised[0] = passes()  # type: ignore[assignment,call-overload]
+        with pytest.raises(passes):
+            work()
+
+
+def test_kept_ids_have_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_tokens, "_MOST_KEPT", 20_000)
+    local = LocalTokens(read_model_files(write_model(tmp_path)))
+    texts = [f"{number}" * 200 for number in range(9)]
+    for text in texts * 2:
+        assert local.ids(text) == local.ids(text)
+    assert 1 <= len(local._kept) < len(texts)
+    assert local._kept_size == sum(local_tokens._size(*each) for each in local._kept.items()) <= 20_000
+    local.ids("x" * 30_000)
+    assert not local._kept and local._kept_size == 0
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        Chat((Message("assistant", calls=(Call("c", "look", "x" * 100),)),)),
+        Chat((Message("assistant", reasoning="x" * 100),)),
+        Chat((Message("user", "u"),), ({"type": "function", "function": {"name": "x" * 100}},)),
+    ],
+)
+def test_what_is_long_without_text_is_long(chat: Chat) -> None:
+    """It is rendered in a thread then."""
+    assert local_engine._size(chat.messages, chat.tools) >= 100
