@@ -34,7 +34,7 @@ from kit.session_host import SessionHost
 from liverl.model import TokenRoute
 from liverl.sessions import local_engine, local_tokens, token_trust
 from liverl.sessions.chat_template import TemplateFailed
-from liverl.sessions.engine import EngineLost, HttpEngine
+from liverl.sessions.engine import EngineLost, EngineRefused, HttpEngine
 from liverl.sessions.journal import Doubted, read_journal
 from liverl.sessions.local_engine import LocalEngine, Tokenizers, _shape
 from liverl.sessions.local_tokens import LocalTokens
@@ -867,3 +867,35 @@ def test_kept_ids_have_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_long_without_text_is_long(chat: Chat) -> None:
     """It is rendered in a thread then."""
     assert local_engine._size(chat.messages, chat.tools) >= 100
+
+
+@pytest.mark.parametrize(
+    ("status", "asks"), [(400, None), (422, None), (429, "lost"), (404, "lost"), (401, "lost")]
+)
+async def test_only_a_templates_refusal_leaves_a_conversation_out(status: int, asks: str | None) -> None:
+    class Refuses(LocalEngine):
+        async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
+            raise EngineRefused(status, "no")
+
+    engine = Refuses(None, "http://x", "m", None, Tokenizers("").of("m"))  # type: ignore[arg-type]
+    if asks is None:
+        assert await engine.rendered(Chat(()), True) is None
+    else:
+        with pytest.raises(EngineLost, match=str(status)):
+            await engine.rendered(Chat(()), True)
+
+
+@pytest.mark.parametrize(("again", "differs"), [([2], False), ([3], True)])
+async def test_ours_is_made_again_before_a_difference_counts(again: list[int], differs: bool) -> None:
+    """A template that has the time of day renders another text behind midnight."""
+    trust = Trust("m")
+    trust.begin()
+
+    async def ask() -> list[int]:
+        return [2]
+
+    async def make() -> list[int]:
+        return again
+
+    await trust.settle("kind", [1], ask, lambda one, other: first_difference(one, other, str), again=make)
+    assert bool(trust.facts.differs) == differs

@@ -46,6 +46,7 @@ ANSWER_S = 10.0
 # Comparisons in a row that a replica fails (5xx) until its model is left alone, and the seconds between them, which
 # double: 31 s in all, in which a replica that loads is ready or has another process.
 MOST_FAILURES, AGAIN_S = 6, 1.0
+_TEMPLATES = (400, 422)  # statuses with which a template refuses a conversation
 LONG = 20_000  # characters from which on a text becomes ids in a thread: 10 ms
 
 
@@ -205,15 +206,17 @@ class LocalEngine(HttpEngine):
     # -- for ``ModelTokens``
 
     async def rendered(self, chat: Chat, reply: bool) -> list[int] | None:
-        """The engine's ids of a conversation; None if it refuses that.
+        """The engine's ids of a conversation; None if its template refuses that.
 
         Raises:
-            EngineLost: it does not answer, or fails.
+            EngineLost: it does not answer, fails, or refuses for another reason, such as too many requests.
         """
         try:
             return await self.render(chat, reply=reply)
-        except EngineRefused:
-            return None
+        except EngineRefused as error:
+            if error.status in _TEMPLATES:
+                return None
+            raise EngineLost(f"{self.url} answered {error.status}: {error}", status=error.status) from error
 
     async def parsed(self, ids: Sequence[int]) -> Message:
         """What the engine makes of the ids of a reply without tools."""
@@ -293,11 +296,16 @@ class LocalEngine(HttpEngine):
         ask = partial(super().first, chat)
         if local is None:
             return await ask()
-        try:
+
+        async def make() -> Tail:
             ids = await _run(_size(chat.messages, chat.tools), _whole, local, chat)
+            return Tail(ids, healed=False)
+
+        try:
+            ours = await make()
         except TemplateFailed as error:
             return await self._not_here(error, ask)
-        return await self._settle(_kind(chat, "first"), Tail(ids, healed=False), ask, local)
+        return await self._settle(_kind(chat, "first"), ours, ask, local, make)
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """See ``Tokens.tail``."""
@@ -320,7 +328,15 @@ class LocalEngine(HttpEngine):
             _shape(chat.messages[kept - 1 :]),
             ours is not None and len(ours.ids) == len(made.rest if made else ()),
         )
-        return await self._settle(("tail", kind), ours, ask, local)
+
+        async def make() -> Tail | None:
+            again = await _run(size, local.tail, echo, new, reply, stop)
+            if again is None or ours is None:
+                return None
+            rest = len(ours.ids) - len(made.rest if made else ())
+            return msgspec.structs.replace(ours, ids=[*ours.ids[:rest], *again.rest])
+
+        return await self._settle(("tail", kind), ours, ask, local, make)
 
     async def ends_with(self, chat: Chat, tail: Tail) -> bool:
         """See ``Tokens.ends_with``."""
@@ -347,13 +363,20 @@ class LocalEngine(HttpEngine):
             self._tokens.trust.leave("its chat template rewrites earlier turns")
         return ends
 
-    async def _settle(self, kind: Hashable, ours: T, ask: Callable[..., object], local: LocalTokens) -> T:
-        """See ``Trust.settle``."""
+    async def _settle(
+        self,
+        kind: Hashable,
+        ours: T,
+        ask: Callable[..., object],
+        local: LocalTokens,
+        make: Callable[[], Awaitable[T]],
+    ) -> T:
+        """See ``Trust.settle``. ``make``: makes ``ours`` again."""
 
         def first(one: T, other: T) -> str:
             return _difference(one, other, local.word)
 
-        made, batch = await self._tokens.trust.settle(kind, ours, ask, first)  # type: ignore[arg-type]
+        made, batch = await self._tokens.trust.settle(kind, ours, ask, first, again=make)  # type: ignore[arg-type]
         if isinstance(made, Tail) and batch is not None:
             return msgspec.structs.replace(made, batch=batch)
         return made

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from liverl.model import TokenRoute
+from liverl.sessions.chat_template import TemplateFailed
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -133,11 +134,13 @@ class Trust:
         first: Callable[[T, T], str],
         *,
         sample: bool = True,
+        again: Callable[[], Awaitable[T]] | None = None,
     ) -> tuple[T, Batch | None]:
         """``ours``, or what the engine makes, and the turns that a turn with ``ours`` belongs to: None if the engine
         was asked. ``kind``: of the conversation; ``ask``: asks the engine, whatever it raises is passed on; ``first``:
         (ours, the engine's) -> the first difference in words, "" if there is none; ``sample``: they are the ids of a
-        prompt; else only each new kind is compared."""
+        prompt; else only each new kind is compared; ``again``: makes ours again, behind the engine's, before a
+        difference counts."""
         while kind not in self._agreed and (asking := self._asking.get(kind)) is not None:
             try:  # many agents begin with the same kind at once: one asks
                 await within(asyncio.ensure_future(asking.wait()), ASKING_S)
@@ -170,6 +173,13 @@ class Trust:
         if self.facts.differs:
             return theirs, None
         words = first(ours, theirs)
+        if words and again is not None:  # the template may have the time of day
+            try:
+                words = first(await again(), theirs)
+            except TemplateFailed as error:
+                logger.info("%s: %s", self.facts.model, error)
+            if self.facts.differs:
+                return theirs, None
         self._set(compared=self.facts.compared + 1)
         if words:
             self.differs(words)
