@@ -23,10 +23,8 @@ from liverl.util.decode import decode_loose_json
 SYNTHETIC = Message("user", "?")  # stands for the history where a template does not need it
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 _KEPT_TEXTS = 64  # texts whose ids are kept: the trials of one task begin with the same prompt
-_MOST_KEPT = (
-    64 << 20
-)  # bytes of them with their ids, as Python has these: 4 for a character, 8 for a list's place,
-_EACH = 36  # and 28 for the number, per id
+_MOST_KEPT = 64 << 20  # bytes of these texts and their ids
+_EACH = 36  # bytes of an id in Python: 8 for its place in the list, 28 for the number
 
 
 class Form(NamedTuple):

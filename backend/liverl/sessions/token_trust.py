@@ -79,9 +79,8 @@ class Trust:
         self.doubt = doubt
         self.every = every
         self._agreed: dict[Hashable, _Kind] = {}
-        self.confirmed = (
-            False  # whether a sample has agreed: the turns of an earlier process are of unknown kinds
-        )
+        # Whether a sample has agreed: the turns of an earlier process are of unknown kinds.
+        self.confirmed = False
         self._asking: dict[Hashable, asyncio.Event] = {}
 
     @property
