@@ -203,9 +203,10 @@ class ModelReplica(TokenReplica):
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()
-        text = self.decode(body["generate_response"]["choices"][0]["token_ids"])
+        ids, chat = body["generate_response"]["choices"][0]["token_ids"], body.get("chat_request")
+        # What is not parsed is shown without special tokens.
+        text = self.tokenizer.decode(ids, skip_special_tokens=chat is None)
         message: dict[str, Any] = {"role": "assistant", "content": text}
-        chat = body.get("chat_request")
         if chat is not None:
             self.parsed.append(chat)
             if self.reasons and "</think>" in text:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from liverl.sessions import journal as journal_module
 from liverl.sessions.counters import Counters
 from liverl.sessions.journal import (
+    Counted,
     DamagedJournal,
     Delivered,
+    Doubted,
+    Entry,
     Finished,
     Journal,
     Opened,
@@ -162,3 +168,27 @@ def test_a_journal_of_which_nothing_is_known_is_not_begun_anew(tmp_path):
     journal.path.unlink()
     with pytest.raises(OSError, match="journal was removed"):
         journal.write(ENTRIES[1])
+
+
+@pytest.mark.parametrize("entry", [Doubted([0]), Delivered(b"r", "a"), Counted(Counters(num_calls=5))])
+def test_an_entry_that_finds_no_space_is_written_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry
+) -> None:
+    """The session knows it already, and has nothing more to write of it."""
+    written = journal_module.append_to
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    opened = Opened("x", "k", str(tmp_path), 0.0)
+    journal = Journal(tmp_path / "x.jsonl")
+    journal.write(opened)
+    journal.whole = lambda: [opened, entry]
+    monkeypatch.setattr(journal_module, "append_to", full)
+    with pytest.raises(OSError, match="No space"):
+        journal.write(entry)
+    monkeypatch.setattr(journal_module, "append_to", written)
+    journal.mend()
+    assert read_journal(journal.path).entries == [opened, entry]
+    journal.mend()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.sessions.canonical import heads, read_openai
-from liverl.sessions.messages import Message
+from liverl.sessions.messages import Chat, Message
 from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn, Versions
 from liverl.sessions.state import SessionState
 
@@ -290,3 +291,25 @@ def test_the_main_agent_is_known_by_the_first_256_characters_of_its_system_promp
     rows.begin(chat, rows.place(chat, heads(chat)))
     chat = chat_of({"role": "system", "content": other}, USER)
     assert rows.place(chat, heads(chat)).kind == kind
+
+
+def test_a_reply_behind_copied_ids_is_in_doubt_with_them() -> None:
+    """Two samples of one request: the second one opens a segment that begins with the ids of the first one's."""
+    rows = SessionRows()
+
+    def record(place: Place, prompt: Sequence[int], text: str, digests: Sequence[bytes]) -> None:
+        reply = Reply([900], [0.0], Message("assistant", text), "stop")
+        turn = rows.turn(place, prompt, reply, digests)
+        rows.apply(msgspec.json.decode(msgspec.json.encode(turn), type=Turn))  # as from a journal
+
+    chat = Chat((Message("user", "u"),))
+    record(rows.place(chat, heads(chat)), [1, 2], "r0", heads(chat))
+    chat = Chat((*chat.messages, Message("assistant", "r0"), Message("user", "more")))
+    one, other = rows.place(chat, heads(chat)), rows.place(chat, heads(chat))
+    prompt = [*rows.segments[0].ids, 3]
+    record(one, prompt, "ra", heads(chat))
+    record(other, prompt, "rb", heads(chat))
+    assert len(rows.segments) == 2
+    assert rows.doubt([1]) == [1]  # not among the copied ids
+    assert rows.doubt([0]) == [0, 2] and rows.doubtful(1) and not rows.rows()
+    assert rows.doubt([0]) == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +17,26 @@ import aiohttp
 import pytest
 
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-from kit.model_replica import CODER, END, HERMES, PARTS, REWRITES, THINKS, ModelReplica, write_model
+from kit.model_replica import (
+    CODER,
+    END,
+    HERMES,
+    OTHER_END,
+    PARTS,
+    REWRITES,
+    START,
+    THINKS,
+    ModelReplica,
+    write_model,
+)
 from kit.session_host import SessionHost
 
 from liverl.model import TokenRoute
-from liverl.sessions import token_trust
-from liverl.sessions.engine import HttpEngine
+from liverl.sessions import local_engine, local_tokens, token_trust
+from liverl.sessions.chat_template import TemplateFailed
+from liverl.sessions.engine import EngineLost, EngineRefused, HttpEngine
 from liverl.sessions.journal import Doubted, read_journal
-from liverl.sessions.local_engine import LocalEngine, Tokenizers
+from liverl.sessions.local_engine import LocalEngine, Tokenizers, _shape
 from liverl.sessions.local_tokens import LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
@@ -289,7 +303,10 @@ async def test_a_difference_ends_it_and_nothing_in_doubt_is_trained(tmp_path: Pa
         tokens.trust.every = 8
         await one.talk("kept-00000001", 3)
         opened = await one.host.open("task-00000001")
-        messages: list[Any] = [USER]
+        messages: list[Any] = [
+            {"role": "system", "content": "Be brief."},
+            USER,
+        ]  # its first prompt is compared
 
         async def turn() -> None:
             status, body = await one.host.chat(opened, *messages)
@@ -356,6 +373,7 @@ async def test_a_turn_made_while_a_sample_is_compared_waits_for_the_next_one() -
 
     await turn(agrees)  # a new kind
     before = [await turn(agrees) for _ in range(3)]
+    before[0].turns = 3
     sampling = asyncio.ensure_future(turn(later))
     await asyncio.sleep(0)
     during = await turn(agrees)
@@ -366,7 +384,7 @@ async def test_a_turn_made_while_a_sample_is_compared_waits_for_the_next_one() -
     ((batches, earlier),) = doubted
     assert not earlier and during in batches and all(each in batches for each in after)
     assert not any(each in batches for each in before) and during.doubted and not before[0].doubted
-    assert trust.facts.ended == 3
+    assert trust.facts.ended == 0  # what was not recorded is no turn
 
 
 async def test_turns_of_trials_that_ended_are_counted(tmp_path: Path) -> None:
@@ -452,7 +470,7 @@ async def test_a_reply_that_a_limit_cut_asks_nobody_about_its_last_token(tmp_pat
             assert status == 200 and body["choices"][0]["finish_reason"] == "length"
             messages += [body["choices"][0]["message"], {"role": "user", "content": "go on"}]
         assert one.facts.route == "sessions"
-        assert one.replica.asked["detokenize"] <= 1
+        assert one.replica.asked["detokenize"] <= 2
         (row,) = await one.host.finish("task-00000001")
         assert row["traj_acc_ids"] == one.replica.prompts[-1] + one.replica.replies[-1]
 
@@ -533,3 +551,351 @@ def test_without_the_package_the_engine_makes_the_ids(
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(NoModelFiles, match="tokenizers is not installed"):
         LocalTokens(read_model_files(write_model(tmp_path / "m")))
+
+
+def _tokens(folder: Path, changes: dict[str, Any]) -> LocalTokens:
+    """Of a model whose tokenizer_config.json has ``changes``."""
+    write_model(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return LocalTokens(read_model_files(folder))
+
+
+def _added(content: str, **flags: bool) -> dict[str, Any]:
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"content": content, **plain, **flags}
+
+
+@pytest.mark.parametrize(
+    ("changes", "added", "hidden"),
+    [
+        ({"extra_special_tokens": [START, "<|eot|>"]}, ["<|eot|>"], ["<|eot|>"]),
+        ({"additional_special_tokens": ["<|eot|>"]}, ["<|eot|>"], ["<|eot|>"]),
+        ({"extra_special_tokens": {"eot_token": "<|eot|>"}}, ["<|eot|>"], ["<|eot|>"]),
+        ({"image_token": "<|image|>"}, ["<|image|>"], ["<|image|>"]),
+        ({"pad_token": _added("<pad>")}, ["<pad>"], ["<pad>"]),
+        ({"added_tokens_decoder": {"900": _added("<a>"), "800": _added("<b>", special=True)}}, ["<b>", "<a>"], ["<b>"]),
+        ({"added_tokens_decoder": {"800": _added("<b>")}, "eos_token": "<b>"}, ["<b>"], ["<b>"]),
+        ({"added_tokens_decoder": {"277": _added(END, special=True)}}, [], []),
+    ],
+)  # fmt: skip
+def test_tokens_that_only_the_config_adds_are_added(
+    tmp_path: Path, changes: dict[str, Any], added: list[str], hidden: list[str]
+) -> None:
+    """In the order, and with the flags, of transformers 5."""
+    local, first = (
+        _tokens(tmp_path / "m", changes),
+        len(LocalTokens(read_model_files(write_model(tmp_path / "n"))).added()),
+    )
+    assert list(local.added().values())[first:] == added
+    for word in added:
+        (token,) = local.ids(word)
+        assert bool(local.special_text(token)) == (word in hidden)
+
+
+@pytest.mark.parametrize("listed", [{"x": _added("<a>")}, {"1": "<a>"}, {"1": {"content": 5}}, ["<a>"]])
+def test_added_tokens_that_cannot_be_read_are_the_engines(tmp_path: Path, listed: Any) -> None:
+    with pytest.raises(NoModelFiles, match="added_tokens_decoder"):
+        _tokens(tmp_path / "m", {"added_tokens_decoder": listed})
+
+
+async def test_a_token_that_the_replica_does_not_add_is_found_before_the_first_prompt(tmp_path: Path) -> None:
+    """The comparison has the text of each added token."""
+    model = write_model(tmp_path / "model")
+    config = {"eos_token": END, "extra_special_tokens": ["<|eot|>"]}
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            await tokens.check(LocalEngine(http, url, "m", None, tokens))
+            assert tokens.trust.left and "<|eot|>" in tokens.trust.facts.differs
+    finally:
+        await replica.stop()
+
+
+async def test_what_ours_is_compared_with_is_the_engines_alone(tmp_path: Path) -> None:
+    """A token that only the engine takes for a special one ends a reply of this: the difference is seen."""
+    model = write_model(tmp_path / "model")
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            engine = LocalEngine(http, url, "m", None, tokens)
+            await tokens.check(engine)
+            assert tokens.trust.ours and tokens.names
+            engine._checked = True
+            (word,) = replica.ids("a")
+            engine._special[word] = "a"
+            chat = Chat((Message("user", "u"), Message("assistant", "a"), Message("user", "go")))
+            theirs = await HttpEngine.tail(engine, chat, 2, [word])
+            assert await engine.tail(chat, 2, [word]) == theirs
+            assert tokens.trust.left and tokens.trust.facts.differs
+    finally:
+        await replica.stop()
+
+
+async def test_added_tokens_with_other_flags_are_asked_of_the_engine(tmp_path: Path) -> None:
+    """One that is special at the engine only: not ours to say how a reply ends."""
+    model = write_model(tmp_path / "model")
+    path = model / "tokenizer.json"
+    content = json.loads(path.read_text())
+    for token in content["added_tokens"]:
+        token["special"] = token["content"] != OTHER_END
+    path.write_text(json.dumps(content))
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            await tokens.check(LocalEngine(http, url, "m", None, tokens))
+            assert tokens.trust.ours and not tokens.names
+    finally:
+        await replica.stop()
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+async def test_a_template_that_cuts_thoughts_out_of_text_is_found_before_the_first_prompt(
+    tmp_path: Path, tools: list[Any] | None
+) -> None:
+    cuts = HERMES.replace("{{- m.content }}", "{{- m.content.split('</think>')[-1] }}", 1)
+    async with beside(tmp_path, ours=cuts) as one:
+        await one.talk("task-00000001", 1, tools)
+        assert one.facts.route == "replicas" and one.facts.differs and not one.facts.prompts
+
+
+def test_a_thought_in_the_text_of_a_reply_makes_another_kind() -> None:
+    plain, thought = (_shape((Message("assistant", text),)) for text in ("So.", "<think>a</think>So."))
+    assert plain != thought
+    assert _shape((Message("user", "So."),)) == _shape((Message("user", "</think>"),))
+
+
+class _Asked:
+    """A model whose samples are answered by hand. One of two prompts of a kind is a sample, from the second one on."""
+
+    def __init__(self) -> None:
+        self.trust = Trust("m", every=2)
+        self.trust.begin()
+        self.gate = asyncio.Event()
+
+    async def turn(self, kind: str = "kind", theirs: int = 1, *, waits: bool = False) -> Any:
+        async def ask() -> list[int]:
+            if waits:
+                await self.gate.wait()
+            return [theirs]
+
+        def first(one: list[int], other: list[int]) -> str:
+            return first_difference(one, other, str)
+
+        return (await self.trust.settle(kind, [1], ask, first))[1]
+
+
+async def test_a_later_sample_does_not_confirm_what_an_earlier_one_is_still_compared_for() -> None:
+    asked = _Asked()
+    await asked.turn()
+    first = await asked.turn()
+    slow = asyncio.ensure_future(asked.turn(theirs=2, waits=True))
+    await asyncio.sleep(0)
+    second = await asked.turn()
+    assert await asked.turn() is None  # this sample agrees
+    asked.gate.set()
+    await slow
+    assert first.doubted and second.doubted and asked.trust.facts.differs
+
+
+async def test_a_sample_that_agrees_releases_all_before_it_once_the_older_ones_do() -> None:
+    asked = _Asked()
+    await asked.turn()
+    first = await asked.turn()
+    slow = asyncio.ensure_future(asked.turn(waits=True))
+    await asyncio.sleep(0)
+    second = await asked.turn()
+    await asked.turn()
+    asked.gate.set()
+    await slow
+    third = await asked.turn()
+    await asked.turn(theirs=2)
+    assert (first.doubted, second.doubted, third.doubted) == (False, False, True)
+
+
+async def test_a_sample_confirms_turns_of_its_kind_only() -> None:
+    asked = _Asked()
+    for kind in ("one", "other"):
+        await asked.turn(kind)
+    one, other = await asked.turn("one"), await asked.turn("other")
+    assert await asked.turn("one") is None
+    await asked.turn("new", theirs=2)
+    assert not one.doubted and other.doubted
+
+
+async def test_a_comparison_that_runs_when_the_model_leaves_still_counts() -> None:
+    asked = _Asked()
+    await asked.turn()
+    turn = await asked.turn()
+    slow = asyncio.ensure_future(asked.turn(theirs=2, waits=True))
+    await asyncio.sleep(0)
+    asked.trust.leave("its chat template rewrites earlier turns")
+    asked.gate.set()
+    await slow
+    assert asked.trust.facts.differs and turn.doubted
+
+
+async def test_a_process_that_is_replaced_while_it_is_compared_is_compared_again(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    replica = ModelReplica(script, model)
+    url = await replica.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            tokens = Tokenizers("").of("m")
+            engine, looked = LocalEngine(http, url, "m", None, tokens), tokens._look_for_parsers
+
+            async def dies(*given: Any) -> None:
+                tokens._look_for_parsers = looked  # type: ignore[method-assign]
+                await looked(*given)
+                replica.changed = lambda ids: [*ids, 0]
+                engine.begin_again()
+
+            tokens._look_for_parsers = dies  # type: ignore[method-assign]
+            chat = Chat((Message("user", "u"),))
+            assert (await engine.first(chat)).ids[-1] == 0
+            assert tokens.trust.left and tokens.trust.facts.differs
+    finally:
+        await replica.stop()
+
+
+async def test_nobody_waits_for_a_replica_that_hangs_in_the_first_comparison_of_a_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_trust, "ASKING_S", 0.0)
+    asked = _Asked()
+    hangs = asyncio.ensure_future(asked.turn(waits=True))
+    await asyncio.sleep(0)
+    assert await asked.turn() is None and not hangs.done()  # asked of its own replica
+    asked.gate.set()
+    await hangs
+
+
+def _fails_with(asks: list[str]) -> type[LocalEngine]:
+    class Fails(LocalEngine):
+        """It says what it is, and fails with what is compared."""
+
+        async def folder(self) -> str:
+            asks.append("folder")
+            raise EngineLost("the parser failed", status=500)
+
+        async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
+            return [1]
+
+    return Fails
+
+
+async def test_a_replica_that_fails_what_is_compared_is_asked_ever_less_often_then_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asks = [1000.0], list[str]()
+    monkeypatch.setattr(local_engine, "clocks", SimpleNamespace(ran=lambda: now[0]))
+    tokens = Tokenizers("").of("m")
+    engine = _fails_with(asks)(None, "http://x", "m", None, tokens)  # type: ignore[arg-type]
+    for failures in range(1, local_engine.MOST_FAILURES + 1):
+        for _ in range(3):  # the prompts that come at once
+            assert (await engine.first(Chat((Message("user", "u"),)))).ids == [1]
+        assert len(asks) == failures
+        now[0] += 2 ** (failures - 1)
+    assert tokens.trust.left and "the parser failed" in tokens.trust.facts.why
+
+
+async def test_a_replica_that_does_not_answer_is_compared_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_engine, "ANSWER_S", 0.0)
+
+    class Hangs(LocalEngine):
+        async def folder(self) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+    tokens = Tokenizers("").of("m")
+    with pytest.raises(EngineLost, match="to answer"):
+        await tokens.check(Hangs(None, "http://x", "m", None, tokens))  # type: ignore[arg-type]
+    assert not tokens.trust.left
+
+
+class _Panic(BaseException):
+    """As the tokenizer's package raises."""
+
+
+@pytest.mark.parametrize("name", ["encode_batch", "decode"])
+def test_a_panic_of_the_tokenizer_is_a_failure_of_it(tmp_path: Path, name: str) -> None:
+    local, raised = (
+        LocalTokens(read_model_files(write_model(tmp_path))),
+        [_Panic("chunk size must be non-zero")],
+    )
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise raised[0]
+
+    local._tokenizer = SimpleNamespace(**{name: fails})
+    work = partial(local.ids, "a") if name == "encode_batch" else partial(local.word, 1)
+    with pytest.raises(TemplateFailed, match="chunk size"):
+        work()
+    for passes in (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
+        raised[0] = passes()  # type: ignore[assignment,call-overload]
+        with pytest.raises(passes):
+            work()
+
+
+def test_kept_ids_have_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_tokens, "_MOST_KEPT", 20_000)
+    local = LocalTokens(read_model_files(write_model(tmp_path)))
+    texts = [f"{number}" * 200 for number in range(9)]
+    for text in texts * 2:
+        assert local.ids(text) == local.ids(text)
+    assert 1 <= len(local._kept) < len(texts)
+    assert local._kept_size == sum(local_tokens._size(*each) for each in local._kept.items()) <= 20_000
+    local.ids("x" * 30_000)
+    assert not local._kept and local._kept_size == 0
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        Chat((Message("assistant", calls=(Call("c", "look", "x" * 100),)),)),
+        Chat((Message("assistant", reasoning="x" * 100),)),
+        Chat((Message("user", "u"),), ({"type": "function", "function": {"name": "x" * 100}},)),
+    ],
+)
+def test_what_is_long_without_text_is_long(chat: Chat) -> None:
+    """It is rendered in a thread then."""
+    assert local_engine._size(chat.messages, chat.tools) >= 100
+
+
+@pytest.mark.parametrize(
+    ("status", "asks"), [(400, None), (422, None), (429, "lost"), (404, "lost"), (401, "lost")]
+)
+async def test_only_a_templates_refusal_leaves_a_conversation_out(status: int, asks: str | None) -> None:
+    class Refuses(LocalEngine):
+        async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
+            raise EngineRefused(status, "no")
+
+    engine = Refuses(None, "http://x", "m", None, Tokenizers("").of("m"))  # type: ignore[arg-type]
+    if asks is None:
+        assert await engine.rendered(Chat(()), True) is None
+    else:
+        with pytest.raises(EngineLost, match=str(status)):
+            await engine.rendered(Chat(()), True)
+
+
+@pytest.mark.parametrize(("again", "differs"), [([2], False), ([3], True)])
+async def test_ours_is_made_again_before_a_difference_counts(again: list[int], differs: bool) -> None:
+    """A template that has the time of day renders another text behind midnight."""
+    trust = Trust("m")
+    trust.begin()
+
+    async def ask() -> list[int]:
+        return [2]
+
+    async def make() -> list[int]:
+        return again
+
+    await trust.settle("kind", [1], ask, lambda one, other: first_difference(one, other, str), again=make)
+    assert bool(trust.facts.differs) == differs

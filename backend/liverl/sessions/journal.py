@@ -101,6 +101,8 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 Entry = Opened | Recorded | Delivered | Counted | Doubted | Finished
 _decode = JsonDecoder(Entry).decode
+# What a session takes over before it is written: a reply and the end are written first, and not taken over without.
+_TAKEN = (Delivered, Counted, Doubted)
 
 
 class DamagedJournal(ValueError):
@@ -178,6 +180,7 @@ class Journal:
         self.whole: Callable[[], Iterable[Entry]] | None = None  # all entries; None: they are not known
         self.told: Callable[[str], None] = lambda why: None  # called when that was done
         self._closed = False
+        self._behind = False  # the session knows what could not be written
         fd = open_append(path, 0o600)
         try:
             self._known = _identity(os.fstat(fd))
@@ -190,13 +193,21 @@ class Journal:
         return self.path.stat().st_size == 0
 
     def write(self, entry: Entry) -> None:
-        """Append an entry, whole or not at all.
+        """Append an entry, whole or not at all. What the session has taken over before it was written (``_TAKEN``) is
+        written by the next ``mend`` then.
 
         Raises:
             OSError: the disk is full or the file cannot be written; what was written of the line is removed.
         """
         if self._closed:
             raise OSError(errno.EBADF, "the journal is closed", str(self.path))
+        try:
+            self._append(entry)
+        except OSError:
+            self._behind = self._behind or isinstance(entry, _TAKEN)
+            raise
+
+    def _append(self, entry: Entry) -> None:
         self.mend()
         fd = open_append(self.path, 0o600, read=True)
         try:
@@ -206,12 +217,16 @@ class Journal:
             os.close(fd)
 
     def mend(self) -> None:
-        """Write the file anew if it is not the one that was written last. What is in its place is set aside.
+        """Write the file anew if it is not the one that was written last, or lacks an entry. Another file in its place
+        is set aside.
 
         Raises:
             OSError: it cannot be written.
         """
         why = self._why_not_ours()
+        if not why and self._behind and self.whole is not None:
+            self._write_whole()
+            return
         if not why or (self.whole is None and not self._is_empty()):
             return
         self.rewrite()
@@ -232,11 +247,15 @@ class Journal:
         """
         if self.whole is None:
             raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
-        data = b"".join(map(_line, self.whole()))
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         set_aside(self.path)
-        write_atomic(self.path, data, 0o600)
+        self._write_whole()
+
+    def _write_whole(self) -> None:
+        assert self.whole is not None
+        write_atomic(self.path, b"".join(map(_line, self.whole())), 0o600)
         self._known = _identity(self.path.lstat())
+        self._behind = False
 
     def _why_not_ours(self) -> str:
         try:

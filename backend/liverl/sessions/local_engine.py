@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -29,8 +29,9 @@ from liverl.sessions.engine import (
 from liverl.sessions.local_tokens import LocalTail, LocalTokens
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
-from liverl.sessions.token_probes import THOUGHTS, Differs, compare
+from liverl.sessions.token_probes import ADDED_AT_ONCE, THOUGHTS, Differs, closes_thought, compare
 from liverl.sessions.token_trust import Batch, Doubt, Trust, first_difference
+from liverl.util import clocks
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,13 @@ T = TypeVar("T")
 # Seconds for which a request waits for the comparison with a new replica, which takes 0.1 s, and 1-2 s with the first
 # one, for the tokenizer; then the engine makes its ids.
 READY_S = 5.0
-PROBE_S = 60.0  # seconds for that comparison: a template that takes longer here is not used
+PROBE_S = 60.0  # seconds for our part of that comparison: a template that takes longer here is not used
+# Seconds for an answer of the replica in it, which takes 0.01 s: others wait for this comparison.
+ANSWER_S = 10.0
+# Comparisons in a row that a replica fails (5xx) until its model is left alone, and the seconds between them, which
+# double: 31 s in all, in which a replica that loads is ready or has another process.
+MOST_FAILURES, AGAIN_S = 6, 1.0
+_TEMPLATES = (400, 422)  # statuses with which a template refuses a conversation
 LONG = 20_000  # characters from which on a text becomes ids in a thread: 10 ms
 
 
@@ -67,19 +74,9 @@ class ModelTokens:
             if self.trust.left:
                 return
             try:
-                settled = self.trust.ours
-                local = self.local or await self._load(await engine.folder())
-                work = compare(local, engine.rendered, settled=settled)
-                await within(work, PROBE_S)
-                stop = await engine.end_of_turn()
-                if stop is None or not local.ends_turns(stop):
-                    raise NoModelFiles("the chat template ends no reply with a special token")
-                await self._look_for_parsers(engine, local)
-                self.names = await engine.asked_special(stop) == local.special_text(stop)
+                local = await self._compared(engine)
             except (NoModelFiles, TemplateFailed) as error:
                 self.trust.leave(str(error))
-            except (TimeoutError, asyncio.TimeoutError):
-                self.trust.leave(f"its chat template takes more than {PROBE_S:.0f} s here")
             except EngineRefused as error:
                 self.trust.leave(f"{engine.url} refused what is compared: {error}")
             except Differs as error:
@@ -91,6 +88,23 @@ class ModelTokens:
             else:
                 self.local = local
                 self.trust.begin()
+
+    async def _compared(self, engine: LocalEngine) -> LocalTokens:
+        local = self.local or await self._load(await _soon(engine, engine.folder()))
+
+        async def rendered(chat: Chat, reply: bool) -> list[int] | None:
+            return await _soon(engine, engine.rendered(chat, reply))
+
+        try:
+            await compare(local, rendered, settled=self.trust.ours, seconds=PROBE_S)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise TemplateFailed(f"its chat template takes more than {PROBE_S:.0f} s here") from None
+        stop = await _soon(engine, engine.end_of_turn())
+        if stop is None or not local.ends_turns(stop):
+            raise NoModelFiles("the chat template ends no reply with a special token")
+        await _soon(engine, self._look_for_parsers(engine, local))
+        self.names = await _soon(engine, self._same_special(engine, local, stop))
+        return local
 
     async def _load(self, folder: str) -> LocalTokens:
         """``folder``: as the replica says. It may be on another host, or a name of a hub: then the configured one is
@@ -106,6 +120,19 @@ class ModelTokens:
             return LocalTokens(read_model_files(Path(here)))
 
         return await asyncio.get_running_loop().run_in_executor(None, load)
+
+    async def _same_special(self, engine: LocalEngine, local: LocalTokens, stop: int) -> bool:
+        """Whether texts lack the same added tokens here as at the engine."""
+        if await engine.asked_special(stop) != local.special_text(stop):
+            return False
+        ids = [token for token in local.added() if token != stop]
+        for begin in range(0, len(ids), ADDED_AT_ONCE):
+            some = ids[begin : begin + ADDED_AT_ONCE]
+            if await engine.text(Sampled(some, [0.0] * len(some), "stop")) != local.plain(
+                some, special=False
+            ):
+                return False
+        return True
 
     async def _look_for_parsers(self, engine: LocalEngine, local: LocalTokens) -> None:
         """Find out whether the engine parses replies to requests without tools, such as for reasoning. One replica that
@@ -172,19 +199,24 @@ class LocalEngine(HttpEngine):
         self._tokens = tokens
         self._checking: asyncio.Task[None] | None = None
         self._checked = False
+        self._failures = 0  # comparisons in a row that it did not answer
+        self._not_before = 0.0  # on ``clocks.ran``: of the next comparison
+        self._process = 0  # which one serves at the address
 
     # -- for ``ModelTokens``
 
     async def rendered(self, chat: Chat, reply: bool) -> list[int] | None:
-        """The engine's ids of a conversation; None if it refuses that.
+        """The engine's ids of a conversation; None if its template refuses that.
 
         Raises:
-            EngineLost: it does not answer, or fails.
+            EngineLost: it does not answer, fails, or refuses for another reason, such as too many requests.
         """
         try:
             return await self.render(chat, reply=reply)
-        except EngineRefused:
-            return None
+        except EngineRefused as error:
+            if error.status in _TEMPLATES:
+                return None
+            raise EngineLost(f"{self.url} answered {error.status}: {error}", status=error.status) from error
 
     async def parsed(self, ids: Sequence[int]) -> Message:
         """What the engine makes of the ids of a reply without tools."""
@@ -192,29 +224,33 @@ class LocalEngine(HttpEngine):
 
     async def asked_special(self, token: int) -> str:
         """What the engine says of a token: see ``HttpEngine``."""
-        return await super()._special_text(token)
+        return await self._special_text(token)
 
-    async def _special_text(self, token: int) -> str:
-        """See ``HttpEngine``. A reply that a limit cut ends with any token, and most are no special ones: for those the
-        engine is not asked."""
+    async def _ends_reply(self, token: int) -> bool:
+        """Whether a token is a special one. A reply that a limit cut ends with any token, and most are no special ones:
+        for those the engine is not asked. Only for our own ids: what they are compared with is the engine's alone."""
         local = self._tokens.local
         try:
             if self._tokens.names and self._tokens.trust.ours and local and not local.special_text(token):
-                return ""
+                return False
         except TemplateFailed:
             pass
-        return await super()._special_text(token)
+        return bool(await self._special_text(token))
 
     # -- whose ids
 
     def begin(self) -> None:
         """Start to compare, in the background."""
-        if self._checking is None and not self._checked and not self._tokens.trust.left:
+        if self._checking is not None or self._checked or self._tokens.trust.left:
+            return
+        if clocks.ran() >= self._not_before:
             self._checking = asyncio.ensure_future(self._compare())
 
     def begin_again(self) -> None:
         """Another process serves at this address: compare before the next prompt."""
         self._checked = False
+        self._failures, self._not_before = 0, 0.0
+        self._process += 1
         self.begin()
 
     def close(self) -> None:
@@ -224,10 +260,16 @@ class LocalEngine(HttpEngine):
 
     async def _compare(self) -> None:
         try:
-            await self._tokens.check(self)
-            self._checked = True
+            while not self._checked and not self._tokens.trust.left:
+                process = self._process
+                await self._tokens.check(self)
+                self._checked = process == self._process
         except EngineLost as error:
+            self._failures += 1
+            self._not_before = clocks.ran() + AGAIN_S * 2 ** min(self._failures - 1, 6)
             logger.info("%s is compared later: %s", self.url, error)
+            if self._failures >= MOST_FAILURES and error.status is not None:
+                self._tokens.trust.leave(f"{self.url} fails with what is compared: {error}")
         finally:
             self._checking = None
 
@@ -254,12 +296,16 @@ class LocalEngine(HttpEngine):
         ask = partial(super().first, chat)
         if local is None:
             return await ask()
+
+        async def make() -> Tail:
+            ids = await _run(_size(chat.messages, chat.tools), _whole, local, chat)
+            return Tail(ids, healed=False)
+
         try:
-            text = local.text(chat.messages, chat.tools, reply=True)
-            ids = await _run(len(text), local.ids, text)
+            ours = await make()
         except TemplateFailed as error:
             return await self._not_here(error, ask)
-        return await self._settle(_kind(chat, "first"), Tail(ids, healed=False), ask, local)
+        return await self._settle(_kind(chat, "first"), ours, ask, local, make)
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """See ``Tokens.tail``."""
@@ -269,17 +315,28 @@ class LocalEngine(HttpEngine):
         if local is None or stop is None:
             return await ask()
         echo, new = chat.messages[kept - 1], chat.messages[kept:]
-        size = sum(len(message.text) for message in (echo, *new))
+        size = _size((echo, *new))
         try:
             made = await _run(size, local.tail, echo, new, reply, stop)
         except TemplateFailed as error:
             return await self._not_here(error, ask)
-        ours = None if made is None else Tail(await self._closed(reply, stop, made.rest), made.healed, made)
+        ours = None
+        if made is not None:
+            stopped = bool(reply) and (reply[-1] == stop or await self._ends_reply(reply[-1]))
+            ours = Tail([*made.rest] if stopped else [stop, *made.rest], made.healed, made)
         kind = (
             _shape(chat.messages[kept - 1 :]),
             ours is not None and len(ours.ids) == len(made.rest if made else ()),
         )
-        return await self._settle(("tail", kind), ours, ask, local)
+
+        async def make() -> Tail | None:
+            again = await _run(size, local.tail, echo, new, reply, stop)
+            if again is None or ours is None:
+                return None
+            rest = len(ours.ids) - len(made.rest if made else ())
+            return msgspec.structs.replace(ours, ids=[*ours.ids[:rest], *again.rest])
+
+        return await self._settle(("tail", kind), ours, ask, local, make)
 
     async def ends_with(self, chat: Chat, tail: Tail) -> bool:
         """See ``Tokens.ends_with``."""
@@ -289,7 +346,7 @@ class LocalEngine(HttpEngine):
         if local is None or stop is None or not isinstance(made, LocalTail):
             return self._appends(await super().ends_with(chat, tail))
         try:
-            size = sum(len(message.text) for message in chat.messages)
+            size = _size(chat.messages, chat.tools)
             ends = await _run(size, local.ends_with, chat, made, tail.ids, stop)
         except TemplateFailed:
             return self._appends(await super().ends_with(chat, tail))
@@ -306,13 +363,20 @@ class LocalEngine(HttpEngine):
             self._tokens.trust.leave("its chat template rewrites earlier turns")
         return ends
 
-    async def _settle(self, kind: Hashable, ours: T, ask: Callable[..., object], local: LocalTokens) -> T:
-        """See ``Trust.settle``."""
+    async def _settle(
+        self,
+        kind: Hashable,
+        ours: T,
+        ask: Callable[..., object],
+        local: LocalTokens,
+        make: Callable[[], Awaitable[T]],
+    ) -> T:
+        """See ``Trust.settle``. ``make``: makes ``ours`` again."""
 
         def first(one: T, other: T) -> str:
             return _difference(one, other, local.word)
 
-        made, batch = await self._tokens.trust.settle(kind, ours, ask, first)  # type: ignore[arg-type]
+        made, batch = await self._tokens.trust.settle(kind, ours, ask, first, again=make)  # type: ignore[arg-type]
         if isinstance(made, Tail) and batch is not None:
             return msgspec.structs.replace(made, batch=batch)
         return made
@@ -344,6 +408,30 @@ class LocalEngine(HttpEngine):
         return theirs
 
 
+def _size(messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> int:
+    """Characters of what a template renders, about."""
+    said = sum(
+        len(each.text) + len(each.reasoning) + sum(len(c.arguments) for c in each.calls) for each in messages
+    )
+    return said + (len(msgspec.json.encode(tools)) if tools else 0)
+
+
+async def _soon(engine: LocalEngine, answer: Awaitable[T]) -> T:
+    """An answer in a comparison.
+
+    Raises:
+        EngineLost: it takes too long.
+    """
+    try:
+        return await within(answer, ANSWER_S)
+    except (TimeoutError, asyncio.TimeoutError):
+        raise EngineLost(f"{engine.url} takes more than {ANSWER_S:.0f} s to answer") from None
+
+
+def _whole(local: LocalTokens, chat: Chat) -> list[int]:
+    return local.ids(local.text(chat.messages, chat.tools, reply=True))
+
+
 async def _run(size: int, work: Callable[..., T], *args: object) -> T:
     """The work, in a thread if it takes long. ``size``: characters."""
     if size < LONG:
@@ -370,6 +458,9 @@ def _kind(chat: Chat, what: str) -> Hashable:
 
 
 def _shape(messages: Sequence[Message]) -> Hashable:
-    """The roles in their order, each run of equal ones as one or several, and what the messages have."""
-    marks = ((m.role, bool(m.text), bool(m.reasoning), min(len(m.calls), 2)) for m in messages)
+    """The roles in their order, each run of equal ones as one or several, and what the messages have: templates cut
+    thoughts out of the text of earlier replies, too."""
+    marks = (
+        (m.role, bool(m.text), bool(m.reasoning), min(len(m.calls), 2), closes_thought(m)) for m in messages
+    )
     return tuple((mark, min(len(list(run)), 2)) for mark, run in itertools.groupby(marks))

@@ -6,8 +6,10 @@ package ``tokenizers``; nothing here asks an engine.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,8 +21,10 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_loose_json
 
 SYNTHETIC = Message("user", "?")  # stands for the history where a template does not need it
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 _KEPT_TEXTS = 64  # texts whose ids are kept: the trials of one task begin with the same prompt
-_LONGEST_KEPT = 2 << 20  # characters of such a text
+_MOST_KEPT = 64 << 20  # bytes of these texts and their ids
+_EACH = 36  # bytes of an id in Python: 8 for its place in the list, 28 for the number
 
 
 class Form(NamedTuple):
@@ -55,8 +59,10 @@ class LocalTokens:
             raise NoModelFiles("the package tokenizers is not installed in this environment") from None
         try:
             self._tokenizer = tokenizers.Tokenizer.from_str(files.tokenizer)
-        except Exception as error:  # noqa: BLE001 - the package raises Exception itself
+        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+            _let_through(error)
             raise NoModelFiles(f"tokenizer.json cannot be used: {error}") from None
+        _add_tokens(self._tokenizer, files, tokenizers.AddedToken)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         try:
@@ -68,6 +74,8 @@ class LocalTokens:
         self.form = FORMS[0]
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
         self._kept: OrderedDict[str, list[int]] = OrderedDict()
+        self._kept_size = 0  # bytes
+        self._keeping = threading.Lock()  # requests with long texts run in threads
 
     # -- ids
 
@@ -88,22 +96,26 @@ class LocalTokens:
         Raises:
             TemplateFailed: the tokenizer fails with it.
         """
-        known = self._kept.get(text)
-        if known is not None:
-            self._kept.move_to_end(text)
-            return known[:]
+        with self._keeping:
+            known = self._kept.get(text)
+            if known is not None:
+                self._kept.move_to_end(text)
+                return known[:]
         ids: list[int] = self._encoding(text).ids
-        if len(text) <= _LONGEST_KEPT:
-            self._kept[text] = ids[:]
-            if len(self._kept) > _KEPT_TEXTS:
-                self._kept.popitem(last=False)
+        with self._keeping:
+            if text not in self._kept:
+                self._kept[text] = ids[:]
+                self._kept_size += _size(text, ids)
+            while len(self._kept) > _KEPT_TEXTS or self._kept_size > _MOST_KEPT:
+                self._kept_size -= _size(*self._kept.popitem(last=False))
         return ids
 
     def _encoding(self, text: str) -> Any:
         try:
             # A batch of one: other threads run meanwhile.
             (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-        except Exception as error:  # noqa: BLE001 - the package raises Exception itself
+        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+            _let_through(error)
             raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return encoding
 
@@ -123,7 +135,8 @@ class LocalTokens:
         """
         try:
             text: str = self._tokenizer.decode(list(ids), skip_special_tokens=not special)
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+            _let_through(error)
             raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return text
 
@@ -134,6 +147,11 @@ class LocalTokens:
             TemplateFailed: see ``plain``.
         """
         return "" if self.plain([token], special=False) else self.plain([token], special=True)
+
+    def added(self) -> dict[int, str]:
+        """The added tokens: id -> text."""
+        found = self._tokenizer.get_added_tokens_decoder()
+        return {token: found[token].content for token in sorted(found)}
 
     def ends_turns(self, token: int) -> bool:
         """Whether a text is cut at this token wherever it stands, so that what comes before it changes no id behind
@@ -185,6 +203,52 @@ class LocalTokens:
         if tail.text and whole.endswith(self.word(stop) + tail.text):
             return True
         return self.ids(whole)[-len(ids) :] == list(ids)
+
+
+def _size(text: str, ids: Sequence[int]) -> int:
+    """Bytes of a text and its ids, at most."""
+    return 4 * len(text) + _EACH * len(ids)
+
+
+def _let_through(error: BaseException) -> None:
+    """Raise again what ends a program or a task: it is no failure of the package."""
+    if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit)):
+        raise error
+
+
+def _add_tokens(tokenizer: Any, files: ModelFiles, kind: Callable[..., Any]) -> None:
+    """Add what only tokenizer_config.json has, by the rule of transformers (``TokenizersBackend.__init__``): first the
+    tokens of its list that differ from those that are there, then special ones by their names, then further ones.
+
+    Raises:
+        NoModelFiles: a token cannot be added.
+    """
+
+    def made(token: Any, *, special: bool) -> Any:
+        if isinstance(token, str):
+            return kind(token, special=special)
+        flags = {name: token[name] for name in _FLAGS if name in token}
+        return kind(token["content"], **flags)
+
+    try:
+        have = {repr(token) for token in tokenizer.get_added_tokens_decoder().values()}
+        listed = [made(token, special=False) for _, token in sorted(files.listed.items())]
+        new = [token for token in listed if repr(token) not in have]
+        known = {token.content for token in (*tokenizer.get_added_tokens_decoder().values(), *listed)}
+        names = set()
+        for token, named in files.special:
+            one = made(token, special=True)
+            names |= {one.content} if named else set()
+            if one.content not in known:
+                known.add(one.content)
+                new.append(one)
+        for token in new:
+            token.special = token.special or token.content in names
+        if new:
+            tokenizer.add_tokens(new)
+    except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+        _let_through(error)
+        raise NoModelFiles(f"the added tokens of tokenizer_config.json cannot be used: {error}") from None
 
 
 def nth(ids: Sequence[int], token: int, number: int) -> int | None:

@@ -28,12 +28,15 @@ class NoModelFiles(Exception):
 
 class ModelFiles(msgspec.Struct, frozen=True):
     """``tokenizer``: the content of tokenizer.json; ``template``: for conversations without tools; ``with_tools``: for
-    those with tools; ``variables``: the special tokens, by their names in templates."""
+    those with tools; ``variables``: the special tokens, by their names in templates; ``listed``: id -> added token, of
+    tokenizer_config.json; ``special``: (a special token of it, whether it has one of the usual names)."""
 
     tokenizer: str
     template: str
     with_tools: str
     variables: dict[str, str]
+    listed: dict[int, dict[str, Any]] = {}
+    special: tuple[tuple[Any, bool], ...] = ()
 
 
 def read_model_files(folder: Path) -> ModelFiles:
@@ -54,7 +57,55 @@ def read_model_files(folder: Path) -> ModelFiles:
         raise NoModelFiles(f"{folder} has no chat template")
     tokens = {**_mapping(folder / "special_tokens_map.json"), **settings}
     variables = {name: text for name in _SPECIAL if (text := _token(tokens.get(name)))}
-    return ModelFiles(tokenizer, template, named.get(_TOOL_USE, template), variables)
+    listed = _listed(settings)
+    special = _special(settings if "added_tokens_decoder" in settings else _merged(folder, settings), listed)
+    return ModelFiles(tokenizer, template, named.get(_TOOL_USE, template), variables, listed, special)
+
+
+def _listed(settings: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The added tokens that tokenizer_config.json lists.
+
+    Raises:
+        NoModelFiles: an entry is none.
+    """
+    found = settings.get("added_tokens_decoder") or {}
+    try:
+        listed = {int(number): token for number, token in found.items()}
+    except (AttributeError, ValueError):
+        raise NoModelFiles(
+            "added_tokens_decoder of tokenizer_config.json has other ids than numbers"
+        ) from None
+    if not all(
+        isinstance(token, dict) and isinstance(token.get("content"), str) for token in listed.values()
+    ):
+        raise NoModelFiles("added_tokens_decoder of tokenizer_config.json has a token without content")
+    return listed
+
+
+def _merged(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a list of added tokens special_tokens_map.json comes before tokenizer_config.json (transformers).
+
+    Raises:
+        NoModelFiles: there are added tokens in the form of old tokenizers, which are not read here.
+    """
+    return {**settings, **_mapping(folder / "special_tokens_map.json")}
+
+
+def _special(
+    settings: Mapping[str, Any], listed: Mapping[int, Mapping[str, Any]]
+) -> tuple[tuple[Any, bool], ...]:
+    """The special tokens, in the order in which transformers adds them: those with names, then the others."""
+    flags = {token["content"]: token for token in listed.values()}
+    named = [(settings.get(name), True) for name in _SPECIAL]
+    more = settings.get("extra_special_tokens", settings.get("additional_special_tokens")) or []
+    own = [
+        (value, True) for name, value in settings.items() if name.endswith("_token") and name not in _SPECIAL
+    ]
+    if isinstance(more, dict):
+        own += [(value, True) for value in more.values()]
+        more = []
+    every = [*named, *own, *((value, False) for value in more)]
+    return tuple((flags.get(text, value), name) for value, name in every if (text := _token(value)))
 
 
 def _templates(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -81,7 +81,8 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     ``given``: ids that the engine read and that the segment did not hold yet. ``head`` and ``messages``: digest and
     number of the request's messages with the reply; ``reply``: digest of the reply alone. ``kept``: of a new segment,
     where its prompt has earlier replies; ``calls``: whether the reply has a tool call; ``ours``: the ids of its new
-    messages were made by our tokenizer, and were not compared with the engine's.
+    messages were made by our tokenizer, and were not compared with the engine's; ``copied``: of a new segment, whose
+    prompt begins with the ids of the segment of the request's parent, up to that turn.
     """
 
     kind: Kind
@@ -99,6 +100,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: bool = False
     request: Request = Request()
     ours: bool = False
+    copied: bool = False
 
 
 class Segment:
@@ -240,6 +242,9 @@ class SessionRows:
         self.history = History()
         # Turns whose prompts may have other ids than the engine would have made.
         self.doubted: set[int] = set()
+        self._copied: dict[
+            int, int
+        ] = {}  # the first turn of a segment -> the last one whose ids it begins with
         self._prefix_match = prefix_match
         self._first_system: str | None = None  # beginning of the system prompt of the first request
         self._requests = 0  # that were placed
@@ -353,6 +358,7 @@ class SessionRows:
             calls=bool(reply.message.calls),
             request=place.request,
             ours=ours,
+            copied=taken,
         )
 
     # -- recorded turns
@@ -390,6 +396,8 @@ class SessionRows:
         self._heads.setdefault(turn.head, number)
         self._asked.append(turn.messages - 1)
         self._segment.append(index)
+        if turn.copied and fact.parent is not None:
+            self._copied[number] = fact.parent
         self._next.setdefault(fact.parent, []).append(number)
         if turn.reply:
             self._replies[turn.reply] = number
@@ -408,6 +416,17 @@ class SessionRows:
             ids=segment.ids[end - count : end].tolist(),
             logprobs=segment.logprobs[end - count : end].tolist(),
         )
+
+    def doubt(self, turns: Iterable[int]) -> list[int]:
+        """Turns are in doubt, and those that begin with their ids; returns those that were not in doubt before."""
+        new = set(turns) - self.doubted
+        self.doubted |= new
+        for number, last in sorted(self._copied.items()):  # a copy of a copy comes after it
+            before = self.segments[self._segment[last]].numbers
+            if number not in self.doubted and any(n in self.doubted for n in before if n <= last):
+                self.doubted.add(number)
+                new.add(number)
+        return sorted(new)
 
     def doubtful(self, segment: int) -> bool:
         """Whether a turn of a segment is in doubt: what would be sampled behind it would be so, too."""

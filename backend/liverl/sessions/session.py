@@ -194,10 +194,9 @@ class Session:
         turns = [number for number, batch in self._batches.items() if batch in batches]
         if earlier:
             turns += [number for number in self._state.ours if number not in self._batches]
-        turns = [number for number in turns if number not in rows.doubted]
+        turns = rows.doubt(turns)
         if not turns:
             return 0
-        rows.doubted.update(turns)
         self.counters.doubted += len(turns)
         try:
             if not self.finished:
@@ -480,8 +479,11 @@ class Session:
         sample.kept.chat, sample.kept.api = chat, asked.api
         if draft.batch is not None:
             self._batches[self.turns - 1] = draft.batch
-            if draft.batch.doubted:  # since its prompt was made
-                self.doubt((draft.batch,))
+            draft.batch.turns += 1
+        if self.rows.doubted or (
+            draft.batch is not None and draft.batch.doubted
+        ):  # since its prompt was made
+            self.doubt(() if draft.batch is None or not draft.batch.doubted else (draft.batch,))
         self._begun.pop(draft.place.request.order, None)
         self._replied_at[self.rows.newest_segment] = now.ran
         self.last_active = now

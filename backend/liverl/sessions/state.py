@@ -51,7 +51,7 @@ class SessionState:
             elif isinstance(entry, Counted):
                 self.counters = msgspec.structs.replace(entry.counters)
             elif isinstance(entry, Doubted):
-                self.rows.doubted.update(entry.turns)
+                self.rows.doubt(entry.turns)
             elif isinstance(entry, Finished):
                 self.finished = True
         return ""

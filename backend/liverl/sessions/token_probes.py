@@ -14,6 +14,7 @@ from liverl.sessions.chat_template import TemplateFailed
 from liverl.sessions.local_tokens import FORMS, SYNTHETIC, LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.token_trust import first_difference
+from liverl.util.deadline import within
 
 TEXT = (
     "  two blanks,\ttab,  \n\n\n lines \r\n end   \n"
@@ -48,6 +49,9 @@ _USER, _SYSTEM = Message("user", TEXT), Message("system", "You are careful.")
 _CALLED = Message("assistant", "I look.", calls=(_CALL,))
 _RESULT = Message("tool", TEXT, call_id=_CALL.id)
 
+_THOUGHT = "<think>\nFirst.\n</think>\n\nI look."  # a reply whose thought is in its text
+_THOUGHT_CALLED = Message("assistant", _THOUGHT, calls=(_CALL,))
+
 # (the messages, the tools, whether up to where a reply begins)
 PROBES: tuple[tuple[Chat, bool], ...] = (
     (Chat((SYNTHETIC,)), True),
@@ -59,7 +63,17 @@ PROBES: tuple[tuple[Chat, bool], ...] = (
     (Chat((SYNTHETIC, _CALLED)), False),
     (Chat((SYNTHETIC, _CALLED, _RESULT)), True),
     (Chat((_SYSTEM, _USER, _CALLED, _RESULT), _TOOLS), True),
+    (Chat((SYNTHETIC, Message("assistant", _THOUGHT))), False),
+    (Chat((SYNTHETIC, Message("assistant", _THOUGHT), _USER)), True),
+    (Chat((SYNTHETIC, Message("assistant", _THOUGHT, "Before."), _USER)), True),
+    (Chat((SYNTHETIC, Message("assistant", "So.", "Before."), _USER)), True),
+    (Chat((SYNTHETIC, _THOUGHT_CALLED, _RESULT)), True),
+    (Chat((_SYSTEM, _USER, _THOUGHT_CALLED, _RESULT), _TOOLS), True),
+    (Chat((_SYSTEM, _USER, _THOUGHT_CALLED, _RESULT, Message("assistant", _THOUGHT), _USER), _TOOLS), True),
 )
+ADDED_AT_ONCE = 256  # added tokens in one conversation, or in one text that is asked for
+# What ends a thought within the text of a reply.
+_CLOSES = ("</think>", "[/THINK]", "</seed:think>", "</mm:think>", "◁/think▷", "</thought>", "</reasoning>")
 # What parsers of reasoning look for (vLLM's table of them), in a reply without tools.
 THOUGHTS = (
     "<think>one</think>two",
@@ -90,11 +104,31 @@ class Differs(Exception):
     """Our ids of a conversation are other ones; the text says where."""
 
 
-async def compare(local: LocalTokens, ask: Ask, *, settled: bool = False) -> None:
+def closes_thought(message: Message) -> bool:
+    """Whether the text of a reply has the end of a thought."""
+    return message.role == "assistant" and any(end in message.text for end in _CLOSES)
+
+
+def _added(local: LocalTokens) -> list[tuple[Chat, bool]]:
+    """Conversations with the text of every added token, bare and between blanks."""
+    words = list(local.added().values())
+    return [
+        (
+            Chat((Message("user", "".join(f"a{word}b {word} c" for word in words[n : n + ADDED_AT_ONCE])),)),
+            True,
+        )
+        for n in range(0, len(words), ADDED_AT_ONCE)
+    ]
+
+
+async def compare(
+    local: LocalTokens, ask: Ask, *, settled: bool = False, seconds: float | None = None
+) -> None:
     """Find the form in which the engine's template gets conversations; ``local`` has it then. ``settled``: it has it
-    already, by another engine.
+    already, by another engine; ``seconds``: for our part with one form.
 
     Raises:
+        TimeoutError: that takes longer.
         Differs: with each form an id differs; the text is about the form that is right for longest.
         TemplateFailed: the template renders none of them here.
     """
@@ -105,11 +139,16 @@ async def compare(local: LocalTokens, ask: Ask, *, settled: bool = False) -> Non
             asked.append((chat, reply, theirs))
     if not asked:
         raise TemplateFailed("the engine renders none of the conversations that are compared")
+    for chat, reply in _added(local):
+        theirs = await ask(chat, reply)
+        if theirs is None:
+            raise TemplateFailed("the engine refuses a text with its added tokens")
+        asked.append((chat, reply, theirs))
     most, words, loop = -1, "", asyncio.get_running_loop()
     for form in (local.form,) if settled else FORMS:
         local.form = form
         # In a thread: the template is a stranger's program, and others are served meanwhile.
-        right, why = await loop.run_in_executor(None, _compared, local, asked)
+        right, why = await within(loop.run_in_executor(None, _compared, local, asked), seconds)
         if not why:
             return
         if right > most:

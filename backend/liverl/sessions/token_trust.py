@@ -16,21 +16,54 @@ from typing import Any, TypeVar
 import msgspec
 
 from liverl.model import TokenRoute
+from liverl.sessions.chat_template import TemplateFailed
+from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 # Of so many prompts with our ids one is made by the engine, too, and compared: 1.6 % of its rendering.
 EVERY = 64
+# Seconds for which a request waits until another one has compared a new kind: a replica renders in some 10 ms.
+ASKING_S = 1.0
 MOST_KINDS = 4096  # kinds of conversations that are known to agree; what is beyond is asked of the engine
 
 
 class Batch:
-    """Turns whose prompts have our ids, between two samples that were taken. ``turns``: how many prompts."""
+    """Turns of one kind whose prompts have our ids, between two samples that were taken. ``turns``: how many were
+    recorded; ``confirmed``: a later sample agreed."""
 
     def __init__(self) -> None:
-        self.doubted = False
+        self.doubted = self.confirmed = False
         self.turns = 0
+
+
+class _Kind:
+    """A kind of conversations that is known to agree. Its turns are confirmed by samples of it alone."""
+
+    def __init__(self) -> None:
+        # Turns that no later sample has confirmed, in the order of the samples that are being compared.
+        self.open = [Batch()]
+        self.comparing: list[Batch] = []  # the last ones before samples that are being compared
+        self._given = 0  # prompts that might have our ids since the start
+        self._sampled = 0  # which of the present ``every`` ones is compared
+
+    def is_sample(self, every: int) -> bool:
+        """Whether the next prompt is compared: one of ``every``, at a random place, so that agents in lockstep do not
+        bring the same one each time."""
+        place = self._given % every
+        self._given += 1
+        if not place:
+            self._sampled = randrange(every)
+        return place == self._sampled
+
+    def agree(self, last: Batch) -> None:
+        """A sample behind ``last`` agrees. Turns before one that is still being compared wait for that."""
+        if last in self.open:
+            for batch in self.open[: self.open.index(last) + 1]:
+                batch.confirmed = True
+        while self.open[0].confirmed and self.open[0] not in self.comparing:
+            del self.open[0]
 
 
 # (the turns in question, whether they include those of an earlier process) -> how many turns of open sessions they are
@@ -45,24 +78,10 @@ class Trust:
         self.facts = TokenRoute(model)
         self.doubt = doubt
         self.every = every
-        # Turns that no later sample has confirmed, in the order of the samples that are being compared. Turns of an
-        # earlier process count as the first one's.
-        self._open = [Batch()]
-        self._first = self._open[0]
-        self._agreed: set[Hashable] = set()
+        self._agreed: dict[Hashable, _Kind] = {}
+        # Whether a sample has agreed: the turns of an earlier process are of unknown kinds.
+        self.confirmed = False
         self._asking: dict[Hashable, asyncio.Event] = {}
-        self._given = 0  # prompts that might have our ids since the start
-        self._sampled = 0  # which of the present ``every`` ones is compared
-
-    @property
-    def batch(self) -> Batch:
-        """What a turn with our ids belongs to now."""
-        return self._open[-1]
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether a sample has confirmed the turns of the start."""
-        return self._first not in self._open
 
     @property
     def ours(self) -> bool:
@@ -86,11 +105,11 @@ class Trust:
             logger.warning("%s: the replicas make the tokens of prompts: %s", self.facts.model, why)
 
     def differs(self, words: str) -> None:
-        """Our ids are other ones than the engine's. ``words``: where, with the first token that differs."""
-        if self.left:
+        """Our ids are other ones than the engine's. ``words``: where, with the first token that differs. Turns may be
+        in doubt after the model has left for another reason, too."""
+        if self.facts.differs:
             return
-        earlier, batches = not self.confirmed, self._open
-        self._open = [Batch()]
+        earlier, batches = not self.confirmed, [each for kind in self._agreed.values() for each in kind.open]
         for batch in batches:
             batch.doubted = True
         open_turns = self.doubt(batches, earlier)
@@ -114,27 +133,35 @@ class Trust:
         first: Callable[[T, T], str],
         *,
         sample: bool = True,
+        again: Callable[[], Awaitable[T]] | None = None,
     ) -> tuple[T, Batch | None]:
         """``ours``, or what the engine makes, and the turns that a turn with ``ours`` belongs to: None if the engine
         was asked. ``kind``: of the conversation; ``ask``: asks the engine, whatever it raises is passed on; ``first``:
         (ours, the engine's) -> the first difference in words, "" if there is none; ``sample``: they are the ids of a
-        prompt; else only each new kind is compared."""
+        prompt; else only each new kind is compared; ``again``: makes ours again, behind the engine's, before a
+        difference counts."""
         while kind not in self._agreed and (asking := self._asking.get(kind)) is not None:
-            await asking.wait()  # many agents begin with the same kind at once: one asks
+            try:  # many agents begin with the same kind at once: one asks
+                await within(asyncio.ensure_future(asking.wait()), ASKING_S)
+            except (TimeoutError, asyncio.TimeoutError):
+                return await ask(), None  # its replica may hang
         if not self.ours:
             return await ask(), None
-        confirmed = None
-        if kind in self._agreed:
+        known, last = self._agreed.get(kind), None
+        if known is not None:
             if not sample:
-                return ours, self.batch
-            if not self._is_sample():
-                self.batch.turns += 1
+                return ours, known.open[-1]
+            if not known.is_sample(self.every):
                 self._set(prompts=self.facts.prompts + 1)
-                return ours, self.batch
+                return ours, known.open[-1]
             # Turns from here on are confirmed by the next sample, not by this one, which was taken before them.
-            confirmed = self.batch
-            self._open.append(Batch())
-            theirs = await ask()
+            last = known.open[-1]
+            known.open.append(Batch())
+            known.comparing.append(last)
+            try:
+                theirs = await ask()
+            finally:
+                known.comparing.remove(last)
         else:
             asking = self._asking[kind] = asyncio.Event()
             try:
@@ -142,31 +169,30 @@ class Trust:
             finally:
                 del self._asking[kind]
                 asking.set()
-        if self.left:
+        if self.facts.differs:
             return theirs, None
         words = first(ours, theirs)
+        if words and again is not None:  # the template may have the time of day
+            try:
+                words = first(await again(), theirs)
+            except TemplateFailed as error:
+                logger.info("%s: %s", self.facts.model, error)
+            if self.facts.differs:
+                return theirs, None
         self._set(compared=self.facts.compared + 1)
         if words:
             self.differs(words)
         else:
-            self._agree(kind, confirmed)
+            self._agree(kind, last)
         return theirs, None
 
-    def _is_sample(self) -> bool:
-        """Whether the next prompt is compared: one of ``every``, at a random place, so that agents in lockstep do not
-        bring the same one each time."""
-        place = self._given % self.every
-        self._given += 1
-        if not place:
-            self._sampled = randrange(self.every)
-        return place == self._sampled
-
-    def _agree(self, kind: Hashable, confirmed: Batch | None) -> None:
-        """``confirmed``: the last one before a sample; None: it was none."""
-        if len(self._agreed) < MOST_KINDS:
-            self._agreed.add(kind)
-        if confirmed is not None and confirmed in self._open:
-            del self._open[: self._open.index(confirmed) + 1]
+    def _agree(self, kind: Hashable, last: Batch | None) -> None:
+        """``last``: the last turns before a sample; None: it was none."""
+        if kind not in self._agreed and len(self._agreed) < MOST_KINDS:
+            self._agreed[kind] = _Kind()
+        if last is not None:
+            self.confirmed = True
+            self._agreed[kind].agree(last)
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int], word: Callable[[int], str]) -> str:
