@@ -22,7 +22,7 @@ def test_the_nearest_name() -> None:
     [
         ("trainig.total_steps", "training.total_steps"),
         ("trainig.total_step", "training.total_steps"),
-        ("trainig.nonsense", "training"),
+        ("trainig.nonsense", "the section training"),
         ("training.total_step", "training.total_steps"),
         ("enviroments.proxy", "environments"),
         ("total_steps", "training.total_steps"),

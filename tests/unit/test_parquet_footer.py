@@ -59,9 +59,27 @@ def test_a_file_that_is_none_is_refused(data: bytes, words: str) -> None:
 
 
 def test_each_cut_of_a_footer_is_refused_or_read() -> None:
+    told = read_footer(io.BytesIO(whole(NESTED)))
     for end in range(len(NESTED)):
-        with pytest.raises(ValueError):
-            read_footer(io.BytesIO(whole(NESTED[:end])))
+        try:
+            assert read_footer(io.BytesIO(whole(NESTED[:end]))) == told
+        except ValueError:
+            pass
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        bytes([0x29, 0x25, 2, 2, 0x16, 4, 0]),  # a schema of numbers
+        bytes([0x28, 1, 65, 0x16, 4, 0]),  # a schema that is a text
+        bytes([0x29, 0x1C, 0x48, 1, 114, 0x15, 0, 0, 0x18, 2, 65, 66, 0]),  # rows that are a text
+        bytes([0x29, 0x1C, 0x48, 1, 114, 0x15, 0, 0, 0x16, 1, 0]),  # -1 rows
+        bytes([0x29, 0x2C, 0x48, 1, 114, 0x15, 2, 0, 0x45, 2, 0, 0x16, 4, 0]),  # a name that is a number
+    ],
+)
+def test_a_footer_of_other_types_is_damaged(footer: bytes) -> None:
+    with pytest.raises(ValueError, match="its footer is damaged"):
+        read_footer(io.BytesIO(whole(footer)))
 
 
 def config(*sets: str) -> RunConfig:

@@ -81,10 +81,44 @@ def test_what_a_source_does_not_tell_is_not_called_good(text: str, words: str) -
 
 
 def test_the_last_definition_counts_and_the_line_is_its_own() -> None:
-    text = f"def f({FOUR}): ...\nif True:\n    def f(x): ...\n"
-    assert reward(text).fault.startswith("r.py:3: f(x) has no argument data_source")
+    assert reward(f"def f({FOUR}): ...\n\ndef f(x): ...\n").fault.startswith(
+        "r.py:3: f(x) has no argument data_source"
+    )
     assert not reward("def f(x): ...\ndef f(**k): ...").fault
-    assert not reward(f"@lru_cache(1)\ndef f({FOUR}): ...").fault
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    from fast import f\nexcept ImportError:\n    def f(solution_str): ...",
+        "if X:\n    def f(bad): ...\nelse:\n    def f(**k): ...",
+        "def f(bad): ...\nf, h = wrap(f)",
+        "def f(**k): ...\ndel f",
+        "def f(bad): ...\nfor f in g: ...",
+        "def f(bad): ...\nwith g() as f: ...",
+        "def f(bad): ...\nprint(f := g)",
+        "def f(bad): ...\nfrom other import *",
+        "def f(**k): ...\ntry: ...\nexcept E as f: ...",
+        "def f(**k): ...\nmatch g:\n    case f: ...",
+        "@lru_cache\ndef f(**k): ...",
+        "import functools\n@functools.cache\ndef f(**k): ...",
+    ],
+)
+def test_what_is_decided_when_the_file_runs_is_neither_good_nor_wrong(text: str) -> None:
+    found = reward(text)
+    assert found.unknown and not found.fault
+
+
+def test_what_is_bound_in_another_scope_is_not_this_name() -> None:
+    assert (
+        reward("def f(**k): ...\nclass A:\n    def f(self): ...\ndef g():\n    f = 1\n[f for x in y]")
+        == signatures.Found()
+    )
+
+
+def test_defaults_which_may_be_secrets_are_not_shown() -> None:
+    fault = reward("def f(answer, key='hunter2', *, other='hunter3'): ...").fault
+    assert "f(answer, key=..., *, other=...) has no argument" in fault and "hunter" not in fault
 
 
 def test_a_reward_model_adds_its_address() -> None:
@@ -177,6 +211,46 @@ def test_the_methods_of_a_class_are_bound(
 )
 def test_a_method_that_the_source_does_not_show_is_unknown(text: str, words: str) -> None:
     assert signatures.methods(ast.parse(text), "m.py", "C", AGENT) == signatures.Found(unknown=words)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "unknown"),
+    [
+        ("class C:\n    def run(self, task, chat, dir): return 1", "is not async", ""),
+        ("class C:\n    def run(self, task, chat, dir): return self.go()", "", "may be awaited"),
+        ("class C:\n    async def run(self, task, chat, dir): yield 1", "has a yield", ""),
+        (
+            "@dataclass\nclass C:\n    x: int\n    async def run(self, *given): ...",
+            "",
+            "may inherit __init__",
+        ),
+        ("class C(Mine):\n    async def run(self, *given): ...", "", "may inherit __init__"),
+    ],
+)
+def test_what_is_awaited_and_what_is_inherited(text: str, fault: str, unknown: str) -> None:
+    found = signatures.methods(ast.parse(text), "m.py", "C", AGENT)
+    assert fault in found.fault and bool(fault) == bool(found.fault)
+    assert unknown in found.unknown and bool(unknown) == bool(found.unknown)
+
+
+def test_a_tool_without_execute_is_none() -> None:
+    assert "has no method execute" in signatures.methods(ast.parse("class C: ..."), "m.py", "C", TOOL).fault
+    assert signatures.methods(ast.parse("class C(BaseTool): ..."), "m.py", "C", TOOL) == signatures.Found()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import mytools",
+        "from mytools import search",
+        "from .beside import x",
+        "from verl.t import function_tool as t",
+    ],
+)
+def test_tools_that_an_import_may_register_are_unknown(text: str) -> None:
+    found = signatures.tool_functions(ast.parse(f"import os\n{text}\n{GOOD}"), "t.py")
+    assert found.unknown and not found.fault
+    assert signatures.tool_functions(ast.parse(f"import os\n{GOOD}"), "t.py").fault
 
 
 GOOD = 'def f(a: str):\n    """Do it.\n\n    Args:\n        a: text\n    """\n'

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.config.schema import RunConfig
+from liverl.config.sizing import bare_key
 from liverl.model import Check
 from liverl.preflight import signatures
 from liverl.preflight.data_rows import Answer, has_reward_manager, has_reward_model
@@ -18,7 +19,7 @@ from liverl.preflight.interpreter import UNBUILT
 from liverl.util.decode import decode_yaml
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
-from liverl.util.regular_file import read_text
+from liverl.util.regular_file import read_regular, read_text
 
 
 def modules(config: RunConfig) -> tuple[str, ...]:
@@ -99,7 +100,17 @@ def _told(check: Check, found: signatures.Found) -> Check:
 
 
 def _tree(file: Path) -> ast.Module:
-    return ast.parse(read_text(file))
+    """The source of a Python file, in the encoding that it names.
+
+    Raises:
+        OSError: it cannot be read.
+        SyntaxError: it is no Python.
+        ValueError: it has characters that no source has, or expressions that are too deep for this Python.
+    """
+    try:
+        return ast.parse(read_regular(file))
+    except (RecursionError, MemoryError) as error:
+        raise ValueError("its expressions are too deep to be read") from error
 
 
 def _defines(key: str, file: Path, name: str) -> Check:
@@ -156,7 +167,7 @@ def _classes(file: Path) -> list[str]:
 def _python_file(key: str, file: Path, answer: Answer | None) -> Check:
     """Whether a file can be read, is Python, and imports only what there is."""
     try:
-        ast.parse(read_text(file))
+        _tree(file)
     except OSError as error:
         words = f"cannot read {file}: {error.strerror}"
         return Check(key, "fail", "; ".join(filter(None, (words, _near(file)))))
@@ -204,15 +215,22 @@ def _function(config: RunConfig, answer: Answer | None) -> Check:
     if has_reward_manager(config):
         told = signatures.Found(unknown="a reward manager of your own calls it")
     else:
-        call = signatures.reward_call(tuple(config.reward.kwargs), has_model=has_reward_model(config))
+        call = signatures.reward_call(_reward_kwargs(config), has_model=has_reward_model(config))
         told = signatures.function(_tree(file), path, name, call)
     return _told(found, told) if told.fault or imports.status == "ok" else imports
+
+
+def _reward_kwargs(config: RunConfig) -> tuple[str, ...]:
+    """The names in ``reward.kwargs``, and those that ``trainer.overrides`` adds in verl's spelling."""
+    keys = (bare_key(key).rpartition(".") for key in config.trainer.overrides)
+    added = (name for place, _, name in keys if place.endswith("custom_reward_function.reward_kwargs"))
+    return (*config.reward.kwargs, *added)
 
 
 def _imported(file: Path) -> Iterator[str]:
     """The modules that a Python file cannot do without: its own imports at the top, not those within ``try``."""
     try:
-        tree = ast.parse(read_text(file))
+        tree = _tree(file)
     except (OSError, SyntaxError, ValueError):
         return  # ``checks`` reports it
     for node in tree.body:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.registry import own_verl
-from liverl.preflight.verl import NEVER, VAL, validates
+from liverl.preflight.verl import NEVER, VAL, validation
+from liverl.util.plural import quantity
 
 BUILT = "environment "  # the beginning of the names of checks of environments
 _TO_BUILD = "will be built"
@@ -36,9 +37,13 @@ def own_lines(config: RunConfig, checks: Sequence[Check]) -> Iterator[str]:
 
 
 def _validation(config: RunConfig) -> str:
-    if not validates(config):
+    when = validation(config)
+    parts = (
+        [f"every {quantity(when.every, 'step')}" if when.every > 1 else "after every step"]
+        if when.every
+        else []
+    )
+    parts += ["before the training"] if when.before else []
+    if not parts:
         return f"never: {NEVER}"
-    every = config.training.test_freq
-    parts = [f"every {every} steps"] if every > 0 else []
-    parts += ["before the training"] if config.training.val_before_train else []
-    return f"{' and '.join(parts) or 'as trainer.overrides say'}, on {config.data.val_index or VAL + ' (not set)'}"
+    return f"{' and '.join(parts)}, on {config.data.val_index or VAL + ' (not set)'}"

@@ -7,18 +7,21 @@ name that is bound by a call or an import) is said to be unknown, never good.
 from __future__ import annotations
 
 import ast
+import copy
+import sys
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from liverl.util.plural import quantity
 
+_BASES = {"BaseTool", "ABC"}  # what they define themselves takes what verl calls it with (tools/base_tool.py)
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Node = TypeVar("_Node", bound=ast.AST)
 # Decorators that leave the arguments of what they wrap as they are.
 _TRANSPARENT = (
     "wraps",
-    "cache",
-    "lru_cache",
     "no_type_check",
     "final",
     "override",
@@ -66,6 +69,7 @@ TOOL = (
     Method(
         "execute",
         Call(positional=2, keywords=("agent_data",), expected="(self, instance_id, parameters, **kwargs)"),
+        needed=True,
         is_async=True,
     ),
     Method("release", Call(positional=1, expected="(self, instance_id, **kwargs)"), is_async=True),
@@ -90,6 +94,8 @@ def function(tree: ast.Module, file: str, name: str, call: Call) -> Found:
     node = _bound_at_top(tree, name)
     if isinstance(node, ast.ClassDef):
         return Found(unknown=f"{name} is a class")
+    if isinstance(node, _Several):
+        return Found(unknown=f"which {name} of {file} holds is decided when it runs")
     if not isinstance(node, Function):
         return Found(unknown=f"{name} is no function that {file} defines itself")
     return _judged(node, file, name, call, 0)
@@ -103,19 +109,29 @@ def methods(tree: ast.Module, file: str, name: str, wanted: Sequence[Method]) ->
     if not isinstance(node, ast.ClassDef):
         return Found(unknown=f"{name} is no class that {file} defines itself")
     unknown = ""
-    for method in wanted:
+    bases = {_name(one) for one in node.bases} - {"object"}
+    changed = bool(node.keywords or node.decorator_list)
+    for method in sorted(wanted, key=lambda one: not one.needed):
         own = _bound(node.body, method.name)
         if own is None:
-            inherits = node.bases or node.keywords or node.decorator_list
-            if method.needed and not inherits:
+            if method.needed and not bases and not changed:
                 words = f"class {name} has no method {method.name}; expected: {_shown(method)}"
                 return Found(fault=f"{file}:{node.lineno}: {words}")
-            unknown = unknown or (f"{name} may inherit {method.name}" if method.needed else "")
+            if changed or not bases <= _BASES:
+                unknown = unknown or f"{name} may inherit {method.name}"
             continue
         if not isinstance(own, Function):
             unknown = unknown or f"{name}.{method.name} is no method that the class defines itself"
             continue
+        if method.is_async and isinstance(own, ast.AsyncFunctionDef) and _own(own, ast.Yield):
+            words = (
+                f"{name}.{method.name} has a yield, so that it cannot be awaited; expected: {_shown(method)}"
+            )
+            return Found(fault=f"{file}:{own.lineno}: {words}")
         if method.is_async and isinstance(own, ast.FunctionDef) and not own.decorator_list:
+            if any(not isinstance(one.value, _PLAIN) for one in _own(own, ast.Return)):
+                unknown = unknown or f"what {name}.{method.name} returns may be awaited"
+                continue
             words = f"{name}.{method.name} is not async; expected: {_shown(method)}"
             return Found(fault=f"{file}:{own.lineno}: {words}")
         static = any(_name(one) == "staticmethod" for one in _decorators(own))
@@ -130,19 +146,23 @@ def tool_functions(tree: ast.Module, file: str) -> Found:
     """Whether verl can make tools of a file's functions: it registers those with ``@function_tool``, and reads their
     parameters from annotations and from ``Args:`` of the docstring (verl tools/function_tool.py)."""
     if not any(_name(node) == "function_tool" for node in ast.walk(tree) if isinstance(node, ast.expr)):
-        if any(
-            alias.name == "*"
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        ):
-            return Found(unknown="a star import may have its functions")
+        imported = {module for node in ast.walk(tree) for module in _modules(node)}
+        if not imported <= sys.stdlib_module_names:
+            return Found(unknown="what it imports may have its functions")
         words = "no function has the decorator @function_tool, so that there is no tool"
         return Found(fault=f"{file}: {words}; verl has it in its tools/function_tool.py")
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (why := _no_tool(node)):
             return Found(fault=f"{file}:{node.lineno}: {node.name}{_signature(node)} {why}")
     return Found()
+
+
+def _modules(node: ast.AST) -> Iterator[str]:
+    """The first parts of the modules that a statement imports; "" for one beside the file."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield "" if node.level else (node.module or "").partition(".")[0]
 
 
 def _no_tool(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -211,11 +231,19 @@ def _count(number: int) -> str:
 
 
 def _signature(node: Function) -> str:
-    return f"({ast.unparse(node.args)})"
+    """As it is written, without the values of defaults: they may be secrets."""
+    hidden = copy.deepcopy(node.args)
+    hidden.defaults = [ast.Constant(...) for _ in hidden.defaults]
+    hidden.kw_defaults = [default and ast.Constant(...) for default in hidden.kw_defaults]
+    return f"({ast.unparse(hidden)})"
 
 
 def _shown(method: Method) -> str:
     return f"{'async ' if method.is_async else ''}def {method.name}{method.call.expected}"
+
+
+class _Several(ast.AST):
+    """Stands for what binds a name where the source does not tell which of its bindings holds."""
 
 
 def _bound_at_top(tree: ast.Module, name: str) -> ast.AST | None:
@@ -223,32 +251,61 @@ def _bound_at_top(tree: ast.Module, name: str) -> ast.AST | None:
 
 
 def _bound(body: Sequence[ast.stmt], name: str) -> ast.AST | None:
-    """What binds a name last; None for nothing. Of an assignment its value."""
+    """What binds a name last; None for nothing. Of an assignment of one name its value; ``_Several`` where a branch, a
+    loop, another form of binding or a star import decides."""
     found: ast.AST | None = None
-    for node in _statements(body):
+    for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found = node if node.name == name else found
-        elif isinstance(node, ast.Assign):
-            if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
-                found = node.value
-        elif isinstance(node, ast.AnnAssign):
-            if isinstance(node.target, ast.Name) and node.target.id == name and node.value is not None:
-                found = node.value
-        elif isinstance(node, ast.Import | ast.ImportFrom) and any(
-            (alias.asname or alias.name) == name for alias in node.names
-        ):
-            found = node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found = node if not _imports(node).isdisjoint((name, "*")) else found
+        elif not {name, "*"}.isdisjoint(_names_bound(node)):
+            found = _value(node, name) or _Several()
     return found
 
 
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body, with those in ``if``, ``try`` and ``with``."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If | ast.With | ast.Try | ast.For | ast.While):
-            for part in ("body", "handlers", "orelse", "finalbody"):
-                for one in getattr(node, part, ()):
-                    yield from _statements(one.body if isinstance(one, ast.ExceptHandler) else [one])
+def _value(node: ast.stmt, name: str) -> ast.expr | None:
+    """The value of a plain assignment to one name; None for every other statement."""
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+    if isinstance(node, ast.Assign | ast.AnnAssign) and all(isinstance(one, ast.Name) for one in targets):
+        return node.value
+    return None
+
+
+def _names_bound(node: ast.AST) -> Iterator[str]:
+    """Every name that a statement may bind or remove in its own scope."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+        return
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from _imports(node)
+    elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        yield node.name
+    for child in ast.iter_child_nodes(node):
+        yield from _names_bound(child)
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+
+
+_PLAIN = (type(None), ast.Constant, ast.Dict, ast.List, ast.Tuple, ast.JoinedStr)  # nobody can await these
+
+
+def _own(function: ast.FunctionDef | ast.AsyncFunctionDef, kind: type[_Node]) -> list[_Node]:
+    """The nodes of a kind in a function, without those of functions within it."""
+    found, left = [], list(ast.iter_child_nodes(function))
+    while left:
+        node = left.pop()
+        if isinstance(node, kind):
+            found.append(node)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            left += ast.iter_child_nodes(node)
+    return found
 
 
 def _decorators(node: Function) -> Sequence[ast.expr]:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from liverl.config import conditions as when
@@ -231,13 +232,27 @@ def _validated(config: RunConfig, check: Check) -> Check:
     return check
 
 
-def validates(config: RunConfig) -> bool:
-    """Whether verl validates at all, as the keys and ``trainer.overrides`` say."""
+class Validation(msgspec.Struct, frozen=True):
+    """When verl validates. ``every``: steps, 0 for never between steps; ``before``: before the first one."""
+
+    every: int
+    before: bool
+
+
+def validation(config: RunConfig) -> Validation:
+    """As the keys and ``trainer.overrides`` say."""
     every = sizing.override(config, "trainer.test_freq")
     before = sizing.override(config, "trainer.val_before_train")
-    frequency = config.training.test_freq if every is None else every
-    first = config.training.val_before_train if before is None else str(before).lower() == "true"
-    return bool(first) or (str(frequency).strip().lstrip("-").isdigit() and int(frequency) > 0)
+    frequency = str(config.training.test_freq if every is None else every).strip()
+    first = config.training.val_before_train if before is None else str(before).strip().lower() == "true"
+    number = int(frequency) if re.fullmatch(r"[0-9]{1,9}", frequency, re.ASCII) else 0
+    return Validation(number, bool(first))
+
+
+def validates(config: RunConfig) -> bool:
+    """Whether verl validates at all."""
+    when_ = validation(config)
+    return when_.before or when_.every > 0
 
 
 def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: Mapping[str, str]) -> Check:

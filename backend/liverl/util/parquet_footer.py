@@ -13,7 +13,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 MAGIC = b"PAR1"
-LARGEST = 64 << 20  # bytes of a footer that are read: one of 10,000 columns and row groups has some megabytes
+LARGEST = (
+    4 << 20
+)  # bytes of a footer that are read: the names and the number of rows stand before the row groups
 _SCHEMA, _ROWS, _NAME, _CHILDREN = 2, 3, 4, 5  # numbers of fields in FileMetaData and SchemaElement
 _DEEPEST = 64  # structs within each other
 
@@ -29,7 +31,7 @@ def read_footer(file: BinaryIO) -> Footer:
     """The footer of an open file.
 
     Raises:
-        ValueError: it is no Parquet file, is cut short, or its footer is encrypted or too large.
+        ValueError: it is no Parquet file, is cut short, or its footer is encrypted or damaged.
         OSError: it cannot be read.
     """
     size = file.seek(0, os.SEEK_END)
@@ -40,12 +42,12 @@ def read_footer(file: BinaryIO) -> Footer:
     length = int.from_bytes(end[:4], "little")
     if end[4:] != MAGIC:
         raise ValueError("it does not end as a Parquet file does: it is cut short, or encrypted")
-    if length > min(LARGEST, size - 12):
+    if length > size - 12:
         raise ValueError(f"its footer is said to have {length:,} bytes")
     file.seek(size - 8 - length)
     try:
-        return _footer(_Compact(file.read(length)).struct())
-    except (IndexError, KeyError, TypeError, RecursionError, UnicodeDecodeError) as error:
+        return _footer(_Compact(file.read(min(length, LARGEST))).struct(last=_ROWS))
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError("its footer is damaged") from error
 
 
@@ -56,7 +58,10 @@ def _footer(about: dict[int, Any]) -> Footer:
     for _ in range(root.get(_CHILDREN, 0)):
         names.append(elements[at][_NAME].decode())
         at = _behind(elements, at)
-    return Footer(tuple(names), about[_ROWS])
+    rows = about[_ROWS]
+    if not isinstance(rows, int) or rows < 0:
+        raise TypeError("the number of rows is none")
+    return Footer(tuple(names), rows)
 
 
 def _behind(elements: list[dict[int, Any]], at: int) -> int:
@@ -93,8 +98,8 @@ class _Compact:
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 
-    def struct(self, depth: int = 0) -> dict[int, Any]:
-        """A struct, up to its stop byte."""
+    def struct(self, depth: int = 0, last: int | None = None) -> dict[int, Any]:
+        """A struct, up to its stop byte, or up to the field ``last``."""
         if depth > _DEEPEST:
             raise IndexError("structs within each other")
         fields: dict[int, Any] = {}
@@ -103,6 +108,8 @@ class _Compact:
             number = number + (head >> 4) if head >> 4 else self._zigzag()
             kind = head & 15
             fields[number] = kind == 1 if kind in (1, 2) else self._value(kind, depth)
+            if number == last:
+                break
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
