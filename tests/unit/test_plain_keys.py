@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Explanation
+from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.gpu_neighbours import with_neighbours
+from liverl.causes.verdict.judge import judge
 from liverl.causes.verdict.plain_keys import in_plain_words
 from liverl.config.schema import leaves
 
@@ -47,7 +50,6 @@ def test_a_key_is_said_in_words(ours: str, others: str | None) -> None:
             True,
             "process 4711 held 70.00 GiB",
         ),
-        (" Process 4711 has 70.00 GiB memory in use.", True, "process 4711 held 70.00 GiB"),
         (" Process 7 has 300.00 MiB memory in use." + OWN.format("77.00"), False, "process 7 held 0.29 GiB"),
         (OWN.format("78.00"), False, ""),
         (" Process 7 has 1.2.3 GiB memory in use." + OWN.format("77.00"), False, "process 7 held"),
@@ -60,3 +62,47 @@ def test_the_other_process_that_torch_names(said: str, first: bool, told: str) -
     assert told in found.cause and found.cause.startswith("Another process had most") == first
     assert found.fix.endswith("Shorten it.") and found.fix.startswith("See what process 4711 is") == first
     assert ("does not fit" in found.cause) != first
+
+
+ITSELF = "with its number outside the container"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (" Process 4711 has 70.00 GiB memory in use.", f"that is this process itself, {ITSELF}."),
+        (
+            " Process 4711 has 70.00 GiB memory in use. Process 4712 has 7.50 GiB memory in use."
+            " Of the allocated memory 7.00 GiB is allocated by PyTorch, and 1.00 MiB is reserved",
+            f"one of these on the GPU is this process itself, {ITSELF}; likeliest 4712, "
+            "since PyTorch had allocated 7.00 GiB.",
+        ),
+        (
+            " Process 4711 has 70.00 GiB memory in use. Process 4712 has 7.50 GiB memory in use."
+            " Of the allocated memory 37.21 GiB is allocated by PyTorch, and 1.00 MiB is reserved",
+            "likeliest 4711, since PyTorch had allocated 37.21 GiB.",
+        ),
+        (
+            " Process 4711 has 70.00 GiB memory in use. Process 4712 has 7.50 GiB memory in use.",
+            f"one of these on the GPU is this process itself, {ITSELF}.",
+        ),
+    ],
+)
+def test_in_a_container_no_process_is_blamed(said: str, told: str) -> None:
+    """The driver tells the numbers of processes on the host: torch lists itself as if it were another process."""
+    before = Explanation("cuda-oom-training", "critical", "t", "The batch does not fit.", "Shorten it.")
+    found = with_neighbours(before, OOM + said)
+    assert found.cause.startswith("The batch does not fit. On this GPU process 4711 held 70.00 GiB")
+    assert found.cause.endswith(told) and found.fix == "Shorten it."
+
+
+@pytest.mark.parametrize(
+    "head", ["", 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n']
+)
+def test_the_verdict_names_the_other_process(head: str, tmp_path: Path) -> None:
+    """Torch's words are the last line of a traceback, not its first."""
+    other = " Process 4711 has 70.00 GiB memory in use." + OWN.format("7.48")
+    log = tmp_path / "a.log"
+    log.write_text(f"{head}torch.OutOfMemoryError: {OOM}{other}\n")
+    cause = judge([read_log(log, "a.log")]).cause
+    assert cause is not None and cause.fix.startswith("See what process 4711 is")
