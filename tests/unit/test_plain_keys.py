@@ -27,6 +27,16 @@ def test_no_row_names_a_key_of_ours_to_others() -> None:
     assert not [row.id for row in with_keys if KEYS.search(in_plain_words(row.fix))]
 
 
+@pytest.mark.parametrize("part", ["title", "cause", "fix"])
+def test_every_row_reads_as_english_to_others(part: str) -> None:
+    """What stands for a key fits behind "set", "check", "an empty" and "a", and is said once."""
+    nonsense = re.compile(
+        r"\bset set\b|'s \w+=|\ban? (?:\w+ )?\w+'s \w+_|\bset its address\b|(?<!\w)(\w[\w' ]*) \(\1\)"
+    )
+    texts = {row.id: in_plain_words(getattr(row, part)) for row in rows()}
+    assert {id_: text for id_, text in texts.items() if nonsense.search(text)} == {}
+
+
 @pytest.mark.parametrize(
     ("ours", "others"),
     [
@@ -35,6 +45,14 @@ def test_no_row_names_a_key_of_ours_to_others() -> None:
             "Lower vllm.max_num_seqs or vllm.gen_tp",
             "Lower vLLM's max_num_seqs or vLLM's tensor_parallel_size",
         ),
+        (
+            "Set ray.address to the head; an empty ray.address",
+            "Set RAY_ADDRESS to the head; an empty RAY_ADDRESS",
+        ),
+        ("Start with --set vllm.gen_tp=4.", "Start with vLLM's tensor_parallel_size = 4."),
+        ("--set ray.address=auto", "RAY_ADDRESS=auto"),
+        ("Choose a smaller vllm.gen_tp.", "Choose a smaller tensor_parallel_size of vLLM."),
+        ("Correct the reward function (reward.function).", "Correct the reward function."),
         ("see training.py, trainer.nothing and my.training.lr", None),
     ],
 )
