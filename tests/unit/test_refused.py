@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from liverl.plan.spec import PortSpec
 from liverl.procs.procfs import Holder
 from liverl.rundir.holders import held_by
 from liverl.rundir.index import RunInfo
+
+ROOT = Path(__file__).parents[2]
 
 
 def gpu(index: int, owner: str = "free") -> GpuStatus:
@@ -122,3 +125,13 @@ def test_a_port_without_a_key_is_freed_or_changed() -> None:
 )
 def test_other_reasons_say_what_they_say(other: str) -> None:
     assert refused(other, "replica-1") is None
+
+
+def test_a_path_in_a_command_to_type_is_quoted() -> None:
+    """Of every command of ours that a message of the program names: a directory may have blanks."""
+    bare = re.compile(r"liverl-tui (?:[a-z-]+ )+\{(?:now|where|root|path|[\w.]*(?:_dir|\.path|\.parent))\}")
+    sources = [
+        file for package in ("backend/liverl", "liverl_tui") for file in (ROOT / package).rglob("*.py")
+    ]
+    found = {file.name: bare.findall(file.read_text()) for file in sources if bare.search(file.read_text())}
+    assert found == {}
