@@ -88,11 +88,11 @@ ITSELF = "with its number outside the container"
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (" Process 4711 has 70.00 GiB memory in use.", f"that is this process itself, {ITSELF}."),
+        (" Process 4711 has 70.00 GiB memory in use.", f": likely this process itself, {ITSELF}."),
         (
             " Process 4711 has 70.00 GiB memory in use. Process 4712 has 7.50 GiB memory in use."
             " Of the allocated memory 7.00 GiB is allocated by PyTorch, and 1.00 MiB is reserved",
-            f"one of these on the GPU is this process itself, {ITSELF}; likeliest 4712, "
+            f"one of these is this process itself, {ITSELF}; likeliest 4712, "
             "since PyTorch had allocated 7.00 GiB.",
         ),
         (
@@ -101,8 +101,12 @@ ITSELF = "with its number outside the container"
             "likeliest 4711, since PyTorch had allocated 37.21 GiB.",
         ),
         (
+            " Process 4711 has 70.00 GiB memory in use. Of the allocated memory 71.00 GiB is allocated by PyTorch",
+            "On this GPU process 4711 held 70.00 GiB.",
+        ),
+        (
             " Process 4711 has 70.00 GiB memory in use. Process 4712 has 7.50 GiB memory in use.",
-            f"one of these on the GPU is this process itself, {ITSELF}.",
+            f"one of these is this process itself, {ITSELF}.",
         ),
     ],
 )

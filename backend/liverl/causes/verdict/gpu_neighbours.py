@@ -35,7 +35,7 @@ def with_neighbours(found: Explanation, text: str) -> Explanation:
     own, total = _OWN.search(text), _TOTAL.search(text)
     listed = ", ".join(f"process {pid} held {_words(size)}" for pid, size in others[:3])
     if own is None:
-        return replace(found, cause=f"{found.cause} On this GPU {listed}: {_itself(others, text)}.")
+        return replace(found, cause=f"{found.cause} On this GPU {listed}{_itself(others, text)}.")
     held = sum(sizes.values())
     if held <= _bytes(own) and (total is None or held < _MOST * _bytes(total)):
         return replace(found, cause=f"{found.cause} On the same GPU {listed}.")
@@ -52,16 +52,19 @@ def with_neighbours(found: Explanation, text: str) -> Explanation:
 
 def _itself(listed: list[tuple[str, float]], text: str) -> str:
     """Which of the ``listed`` processes, largest first, is the one that asked, where torch does not say so: no process
-    holds less than PyTorch has allocated in it, so that the smallest which holds as much is the likeliest."""
-    if len(listed) == 1:
-        return "that is this process itself, with its number outside the container"
+    holds less than PyTorch has allocated in it, so that the smallest which holds as much is the likeliest. Empty where
+    none does: then torch has not listed it at all."""
     allocated = _PYTORCH.search(text)
-    least = None if allocated is None else _bytes(allocated)
-    likeliest = None if not least else next((pid for pid, size in reversed(listed) if size >= least), None)
-    words = "one of these on the GPU is this process itself, with its number outside the container"
-    if likeliest is None or least is None:
-        return words
-    return f"{words}; likeliest {likeliest}, since PyTorch had allocated {_words(least)}"
+    least = 0.0 if allocated is None else _bytes(allocated)
+    fitting = [pid for pid, size in listed if size >= least]
+    if not fitting:
+        return ""
+    if len(listed) == 1:
+        return ": likely this process itself, with its number outside the container"
+    words = ": one of these is this process itself, with its number outside the container"
+    return (
+        f"{words}; likeliest {fitting[-1]}, since PyTorch had allocated {_words(least)}" if least else words
+    )
 
 
 def _bytes(found: re.Match[str]) -> float:
