@@ -19,7 +19,7 @@ from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
 from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.cleaned import read_cleaned
-from liverl.rundir.index import RunLookupError, find_run
+from liverl.rundir.index import RunLookupError, find_or_newest, find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
@@ -106,10 +106,11 @@ def _run_and_services(
     words: tuple[str, ...], run: Path | None, run_root: Path | None
 ) -> tuple[RunDir, tuple[str, ...]]:
     """The run and the services that the command line names. ``words``: its arguments, of which the first may name the
-    run, unless ``run`` (--run) does or it is a service of the run that is meant without it."""
+    run, unless ``run`` (--run) does or it is a service of the run that is meant without it: the live one, or else the
+    newest."""
     if run is None and words:
         try:
-            unnamed = find_run(None, run_root)
+            unnamed, _ = find_or_newest(None, run_root)
         except RunLookupError:
             unnamed = None
         if unnamed is None or words[0] not in _service_names(unnamed, log_files(unnamed)):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from kit.screens import snapshot
 
 from liverl.model import DiskStatus, Result
+from liverl.plan.spec import RestartPolicy
 from liverl_tui.text.facts import disk_words
 from liverl_tui.text.words import happened
-from liverl_tui.widgets.service.text import About
+from liverl_tui.widgets.service.text import About, restart_words
 
 AT, NOW = 1_760_000_000.0, 1_760_000_090.0
 CLOCK = time.strftime("%H:%M:%S", time.localtime(AT))
@@ -36,3 +38,11 @@ def test_the_details_of_a_service_have_times(over: bool) -> None:
     about = About("proxy", NOW, snapshot(result=result if over else None))
     assert about.when(AT) == (f"at {CLOCK}" if over else "1m ago")
     assert about.when_head.strip() == ("at" if over else "ago")
+
+
+@pytest.mark.parametrize("mode", get_args(get_type_hints(RestartPolicy)["mode"]))
+def test_each_mode_of_a_restart_has_its_own_words(mode: Any) -> None:
+    words = restart_words(RestartPolicy(mode=mode))
+    assert words.startswith("never restarted" if mode == "never" else "restarted ")
+    assert ("restarted always:" in words) == (mode == "always")
+    assert ("a reason which may pass" in words) == (mode == "until_ready")

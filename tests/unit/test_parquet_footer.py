@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import struct
 from pathlib import Path
 
@@ -114,6 +115,13 @@ def test_a_file_of_another_kind_says_how_to_convert_it(tmp_path: Path, text: byt
     check = verl.parquet("data.train_index", str(path))
     assert check.status == "fail" and words in check.fix
     assert ("t.parquet" in check.fix) == (text[:1] == b"{")
+
+
+def test_json_under_the_name_of_parquet_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b'{"a": 1}\n')
+    words = shlex.split(verl.parquet("data.train_index", str(path)).fix)
+    assert words[-2:] == [str(path), str(tmp_path / "t.converted.parquet")]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from liverl.plan.spec import PortSpec
 from liverl.procs.procfs import Holder
 from liverl.rundir.holders import held_by
 from liverl.rundir.index import RunInfo
+
+ROOT = Path(__file__).parents[2]
 
 
 def gpu(index: int, owner: str = "free") -> GpuStatus:
@@ -79,17 +84,27 @@ def test_a_port_that_is_held_has_the_setting_to_type_first(key: str) -> None:
         (Holder(7, "x", "python"), RunInfo("p/r", Path("/runs/p/r"), "orphaned", "h", 1, 1.0, 1.0)),
     ],
 )
+@pytest.mark.parametrize("folder", ["/runs/p/r", "/my runs/p (old)/r"])
 @pytest.mark.parametrize("key", ["session_proxy.port", ""])
 def test_the_holder_of_a_port_is_ended_as_what_it_is(
-    holder: Holder, run: RunInfo | None, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    holder: Holder,
+    run: RunInfo | None,
+    key: str,
+    folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process of a run is not ended by itself: that run is named, with the command that stops it."""
+    run = None if run is None else replace(run, run_dir=Path(folder))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     words = PortSpec("http", 4000, key=key).words
-    found = refused(f"{words} is held by {held_by(holder, run)}", "proxy")
+    said = held_by(holder, run)
+    found = refused(f"{words} is held by {said}", "proxy")
     assert found is not None and ("takes any free port" in found.fix) == bool(key)
     assert ("nd the process that holds port 4000" in found.fix) == (run is None)
-    assert ("liverl-tui stop --run /runs/p/r" in found.fix) == (run is not None)
+    stop = f"liverl-tui stop --run {shlex.quote(folder)}"
+    assert (stop in found.fix) == (run is not None)
+    assert (stop in said) == (run is not None and run.state != "live")
 
 
 def test_a_port_without_a_key_is_freed_or_changed() -> None:
@@ -110,3 +125,13 @@ def test_a_port_without_a_key_is_freed_or_changed() -> None:
 )
 def test_other_reasons_say_what_they_say(other: str) -> None:
     assert refused(other, "replica-1") is None
+
+
+def test_a_path_in_a_command_to_type_is_quoted() -> None:
+    """Of every command of ours that a message of the program names: a directory may have blanks."""
+    bare = re.compile(r"liverl-tui (?:[a-z-]+ )+\{(?:now|where|root|path|[\w.]*(?:_dir|\.path|\.parent))\}")
+    sources = [
+        file for package in ("backend/liverl", "liverl_tui") for file in (ROOT / package).rglob("*.py")
+    ]
+    found = {file.name: bare.findall(file.read_text()) for file in sources if bare.search(file.read_text())}
+    assert found == {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import shlex
 import socket
 import stat
 import struct
@@ -195,7 +196,7 @@ def of_other(run_dir: Path, alive: object) -> BackendOfOther:
         backend += f" (pid {alive.record.pid}{'' if uid is None else f' of {user_name(uid)}'})"
     return BackendOfOther(
         f"run {RunDir(run_dir).name} belongs to another user, and {backend} answers nobody else. To look at it: "
-        f"liverl-tui attach --readonly --run {run_dir}"
+        f"liverl-tui attach --readonly --run {shlex.quote(str(run_dir))}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -245,7 +246,7 @@ def _ended_early(
     if asked and code < 0:
         raise LaunchError(
             f"the start was cancelled: {signal.Signals(-code).name} has ended the backend (pid {process.pid}) before "
-            f"it accepted commands. If it had started services: liverl-tui stop --run {run_dir}",
+            f"it accepted commands. If it had started services: liverl-tui stop --run {shlex.quote(str(run_dir))}",
             ExitCode.STOPPED,
         )
     raise LaunchError(_last_words(log_path, start, code), code if code in REFUSALS else ExitCode.FAILED)

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import gc
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -266,7 +267,7 @@ async def _watch_directory(run: Run, directory: OpenDirectory) -> None:
                 ""
                 if back
                 else f"; its services still write to {directory.opened_as}: rename it back, or stop "
-                f"the run: liverl-tui stop --run {now}"
+                f"the run: liverl-tui stop --run {shlex.quote(str(now))}"
             )
             text = f"the run directory was renamed from {path} to {now}{advice}"
             supervisor.say("directory", text, "info" if back else "error")

@@ -4,6 +4,7 @@ Nothing is written or started here."""
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def changed_run(
     if not run.config.exists():
         raise LaunchError(
             f"{run.config} does not exist, so the configuration of run {run.name} cannot be changed; to resume it "
-            f"unchanged: liverl-tui up --resume {run.path}",
+            f"unchanged: liverl-tui up --resume {shlex.quote(str(run.path))}",
             ExitCode.USAGE,
         )
     if was_edited(run.path, run.config):

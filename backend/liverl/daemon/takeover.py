@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,7 @@ def read_plan(path: Path) -> Plan:
     except (ValueError, RecursionError) as error:
         raise StartProblem(
             f"cannot read {path}: {error}; to end the run's processes, run: "
-            f"liverl-tui stop --run {path.parent}",
+            f"liverl-tui stop --run {shlex.quote(str(path.parent))}",
             ExitCode.USAGE,
         ) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shlex
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -390,5 +391,6 @@ def _unjudged(trainer: Instance, supervisor: RunSupervisor) -> Cause:
         "exited with 0, but whether its training is complete could not be determined",
         supervisor.now(),
         why="An internal error occurred while its log was read; backend.log has the details.",
-        fix=f"Compare the end of its log with the steps that you expect: liverl-tui doctor {supervisor.run_dir}",
+        fix="Compare the end of its log with the steps that you expect: "
+        f"liverl-tui doctor {shlex.quote(str(supervisor.run_dir))}",
     )

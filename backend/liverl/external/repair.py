@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,7 @@ class Repair:
             if tag is not None and where != str(hub.run_dir):
                 return (
                     f"{litellm.words(process)} belongs to run {tag.rpartition('/')[0]} in {where}; "
-                    f"restart it there with: liverl-tui restart proxy --run {where}"
+                    f"restart it there with: liverl-tui restart proxy --run {shlex.quote(where or '')}"
                 )
         return restart.refusal(held)
 

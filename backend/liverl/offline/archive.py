@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -118,7 +119,7 @@ def _unfinished(run: RunDir, state: str) -> str:
     if state == "orphaned":
         return (
             f"the backend of run {run.name} has died and its services may still run; end it first: "
-            f"liverl-tui stop --run {run.path}"
+            f"liverl-tui stop --run {shlex.quote(str(run.path))}"
         )
     where = "" if state == "live" else " on another host"
     return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait {run.name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -77,7 +78,9 @@ def holder(pid: int, ask: Ask = ask_nvml) -> GpuHolder:
     if pid in _ancestors():
         raise NotEnded(f"pid {pid} is this command, or one of the processes that started it")
     if run_dir := procfs.environment_tag(pid, b"LIVERL_RUN_DIR"):
-        raise NotEnded(f"pid {pid} belongs to a run; to end that: liverl-tui stop --run {run_dir}")
+        raise NotEnded(
+            f"pid {pid} belongs to a run; to end that: liverl-tui stop --run {shlex.quote(run_dir)}"
+        )
     memory, why = ask()
     if not why and pid not in memory:
         raise NotEnded(f"NVML lists no GPU memory of pid {pid}")

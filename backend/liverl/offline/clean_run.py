@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Set
 from pathlib import Path
@@ -33,7 +34,7 @@ def refusal(run_dir: Path) -> str:
     if info.state == "orphaned":
         return (
             "its backend has died and its services may still be running; to end them: "
-            f"liverl-tui stop --run {run_dir}"
+            f"liverl-tui stop --run {shlex.quote(str(run_dir))}"
         )
     if info.host is None:
         return "no backend of it has left a record, so that nobody can tell whether and where it runs"

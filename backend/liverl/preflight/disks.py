@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def _disk(name: str, root: Path, key: str, *, copied: bool) -> Check:
         return Check(title, "ok", f"{root}: {disk}")
     if copied:
         return Check(title, "ok", f"{root}: {disk}; a copy on a local disk is started ({key})")
-    by_hand = f"liverl-tui envs localize {root}"
+    by_hand = f"liverl-tui envs localize {shlex.quote(str(root))}"
     fix = (
         f"set {key}: true, which copies it at each start; by hand: {by_hand}"
         if key

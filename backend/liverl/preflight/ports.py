@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import socket
 from collections.abc import Iterator, Mapping
 
@@ -105,7 +106,7 @@ def _held(holder: procfs.Holder, run: RunInfo | None) -> str:
     return (
         words
         if run is None or run.state != "live"
-        else f"{words}. To show that run: liverl-tui attach {run_word(run)}"
+        else f"{words}. To show that run: liverl-tui attach {shlex.quote(run_word(run))}"
     )
 
 

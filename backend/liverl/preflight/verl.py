@@ -324,7 +324,10 @@ def _converted(name: str, start: bytes) -> str:
     """What makes a Parquet file of a file that is none. ``start``: its first bytes."""
     if not start.lstrip().startswith((b"{", b"[")):
         return data_rows.ROWS
-    made = os.path.splitext(name)[0] + ".parquet"
+    base = os.path.splitext(name)[0]
+    made = f"{base}.parquet"
+    if made == name:  # JSON under the name of a Parquet file: it is not to be written over while it is read
+        made = f"{base}.converted.parquet"
     command = shlex.join(["python", "-c", _CONVERT, name, made])
     return f"if it has one JSON object a line, convert it with a Python that has pyarrow: {command}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from liverl.procs import procfs
@@ -26,7 +27,8 @@ def run_of(pid: int | None) -> RunInfo | None:
 
 
 def run_word(run: RunInfo) -> str:
-    """The run as a command takes it: by its name where that finds it, else by its directory."""
+    """The run as a command takes it: by its name where that finds it, else by its directory. Not quoted for a
+    shell."""
     try:
         found = find_run(Path(run.run), None)
     except RunLookupError:
@@ -42,7 +44,8 @@ def held_by(holder: procfs.Holder, run: RunInfo | None) -> str:
     if run.state == "live":
         return f"your live run {run_word(run)} (pid {holder.pid})"
     word = run_word(run)
+    typed = shlex.quote(word)
     return (
         f"your run {word} (pid {holder.pid}), whose backend has died. To take it over: "
-        f"liverl-tui up --run {word}; to end it: liverl-tui stop --run {word}"
+        f"liverl-tui up --run {typed}; to end it: liverl-tui stop --run {typed}"
     )

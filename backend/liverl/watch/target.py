@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -80,7 +81,7 @@ def _check_folder(option: str, path: Path) -> None:
         raise WatchError(f"{option}: there is no folder {path}") from None
     except NotADirectoryError:
         raise WatchError(
-            f"{option}: {path} is a file, not a folder; to read one log: liverl-tui doctor {path}",
+            f"{option}: {path} is a file, not a folder; to read one log: liverl-tui doctor {shlex.quote(str(path))}",
             ExitCode.USAGE,
         ) from None
     except OSError as error:

@@ -544,13 +544,19 @@ def _start_duration(begin: float, end: float) -> str:
     return f"{max(0.0, end - begin):.1f} s"
 
 
+_RESTARTED = {
+    "always": "always",
+    "on_failure": "after a failure",
+    "until_ready": "after a start that fails for a reason which may pass",
+}
+
+
 def restart_words(policy: RestartPolicy) -> str:
     """The restart policy as a sentence, without a full stop."""
     if policy.mode == "never":
         return "never restarted automatically"
-    when = "after a failure" if policy.mode == "on_failure" else "always"
     return (
-        f"restarted {when}: immediately, then after {number(policy.base, 0)} s, doubling up to "
+        f"restarted {_RESTARTED[policy.mode]}: immediately, then after {number(policy.base, 0)} s, doubling up to "
         f"{number(policy.cap, 0)} s; gives up after more than {policy.max_failures} failures in "
         f"{duration(policy.window)}"
     )

@@ -11,7 +11,7 @@ from liverl.rundir.commands import any_port, port_fix
 # ``liverl.plan.spec.PortSpec.words``: held by somebody, or not to be had (a privileged number, an address in TIME_WAIT)
 _PORT = re.compile(
     r"\bport (?P<port>\d{1,5})(?: \((?P<key>\w{1,40}\.\w{1,40})\))? is held by\b"
-    r"(?: your (?:live )?run (?P<run>\S{1,4096}) \(pid)?"  # words of rundir.holders.held_by
+    r"(?: your (?:live )?run (?P<run>[^\n]{1,4096}?) \(pid \d)?"  # words of rundir.holders.held_by
 )
 _LISTEN = re.compile(r"\bcannot listen on port (?P<port>\d{1,5}) \((?P<key>\w{1,40}\.\w{1,40})\) of\b")
 _GPUS = re.compile(

@@ -15,6 +15,7 @@ _OTHER = re.compile(
 )
 _OWN = re.compile(r"\bthis process has (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) memory in use")
 _TOTAL = re.compile(r"\btotal capacity of (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB)")
+_PYTORCH = re.compile(r"\b(?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) is allocated by PyTorch")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _MOST = 0.5  # of the GPU's memory: from here on another process is said first
 
@@ -22,25 +23,48 @@ _MOST = 0.5  # of the GPU's memory: from here on another process is said first
 def with_neighbours(found: Explanation, text: str) -> Explanation:
     """``found``, of memory of a GPU that was short, with the processes that ``text``, torch's own words, names beside
     the one that asked. Where these held at least half of the GPU, or more than that process, they are the likeliest
-    cause, and what to do begins with them; they may also be of the same run, as verl's engines are."""
-    others = [(one["pid"], _bytes(one)) for one in _OTHER.finditer(text)]
+    cause, and what to do begins with them; they may also be of the same run, as verl's engines are. In a container the
+    driver tells the numbers that processes have on the host: torch does not find itself among them, and who is to
+    blame is not known."""
+    sizes: dict[str, float] = {}
+    for one in _OTHER.finditer(text):
+        sizes[one["pid"]] = max(_bytes(one), sizes.get(one["pid"], 0.0))
+    others = sorted(sizes.items(), key=lambda one: -one[1])
     if not others:
         return found
-    others.sort(key=lambda one: -one[1])
     own, total = _OWN.search(text), _TOTAL.search(text)
     listed = ", ".join(f"process {pid} held {_words(size)}" for pid, size in others[:3])
-    held = sum(size for _, size in others)
-    most = (own is not None and held > _bytes(own)) or (total is not None and held >= _MOST * _bytes(total))
-    if not most:
+    if own is None:
+        return replace(found, cause=f"{found.cause} On this GPU {listed}{_itself(others, text)}.")
+    held = sum(sizes.values())
+    if held <= _bytes(own) and (total is None or held < _MOST * _bytes(total)):
         return replace(found, cause=f"{found.cause} On the same GPU {listed}.")
-    beside = f", this process {_words(_bytes(own))}" if own is not None else ""
     pid = others[0][0]
-    cause = f"Another process had most of the memory of this GPU: {listed}{beside}."
+    cause = (
+        f"Another process had most of the memory of this GPU: {listed}, this process {_words(_bytes(own))}."
+    )
     fix = (
         f"See what process {pid} is (ps -fp {pid}): end it if it is a leftover of yours, or take another GPU. "
         f"If it belongs to this run: {found.fix}"
     )
     return replace(found, cause=cause, fix=fix)
+
+
+def _itself(listed: list[tuple[str, float]], text: str) -> str:
+    """Which of the ``listed`` processes, largest first, is the one that asked, where torch does not say so: no process
+    holds less than PyTorch has allocated in it, so that the smallest which holds as much is the likeliest. Empty where
+    none does: then torch has not listed it at all."""
+    allocated = _PYTORCH.search(text)
+    least = 0.0 if allocated is None else _bytes(allocated)
+    fitting = [pid for pid, size in listed if size >= least]
+    if not fitting:
+        return ""
+    if len(listed) == 1:
+        return ": likely this process itself, with its number outside the container"
+    words = ": one of these is this process itself, with its number outside the container"
+    return (
+        f"{words}; likeliest {fitting[-1]}, since PyTorch had allocated {_words(least)}" if least else words
+    )
 
 
 def _bytes(found: re.Match[str]) -> float:

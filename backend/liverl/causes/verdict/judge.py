@@ -246,7 +246,7 @@ def _with_proof(
     file = _reward_file(moments) if REWARD_FILE in match.signature.fix else ""
     found = explained(match, (*proof, *of_exits(exits)), file)
     if match.signature.gpu_memory:
-        found = with_neighbours(found, moment.record.text)
+        found = with_neighbours(found, moment.record.whole)
     return _with_place(found, moment, match) if match.signature.role == "general" else found
 
 

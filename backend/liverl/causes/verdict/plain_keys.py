@@ -12,10 +12,12 @@ from liverl.causes.finding import Explanation
 # Keys whose names say nothing outside our configuration.
 _NAMED = {
     "trainer.overrides": "the launch command",
-    "vllm.gen_tp": "vLLM's tensor_parallel_size",
+    "vllm.gen_tp": "tensor_parallel_size",
     "training.sp_size": "sequence parallelism",
-    "ray.address": "set its address",
+    "ray.address": "RAY_ADDRESS",  # which Ray itself reads
+    "reward.function": "reward function",
 }
+_VARIABLES = ("ray.address",)  # said as the variable of a shell, which takes its value without blanks
 _OWN_NAMES = ("vllm.",)  # sections whose keys are the program's own options, under their own names
 
 
@@ -24,21 +26,38 @@ def _keys() -> re.Pattern[str]:
     from liverl.config.schema import leaves
 
     keys = "|".join(re.escape(key) for key in sorted(leaves(), key=len, reverse=True) if "." in key)
-    return re.compile(rf"(?:--set )?(?<![\w./-])(?P<key>{keys})\b(?!\.\w|[/(])")
+    article = r"(?P<article>\b[Aa]n? (?:\w{1,20} )?)?"
+    return re.compile(
+        rf"{article}(?:--set )?(?<![\w./-])(?P<key>{keys})\b(?!\.\w|[/(])(?P<equals>=(?=[^\s=]))?"
+    )
 
 
 def in_plain_words(text: str) -> str:
     """``text`` with the meaning in place of each key of our configuration: ``training.max_response_length`` is ``max
-    response length``, ``vllm.max_num_seqs`` is ``vLLM's max_num_seqs``. What only looks like a key stays."""
-    return _keys().sub(_plain, text)
+    response length``, ``vllm.max_num_seqs`` is ``vLLM's max_num_seqs``. What only looks like a key stays; and a key in
+    brackets behind its own meaning is left out."""
+    said: set[str] = set()
+
+    def plain(found: re.Match[str]) -> str:
+        words = _plain(found)
+        said.add(words)
+        return words
+
+    text = _keys().sub(plain, text)
+    for words in said:
+        text = text.replace(f"{words} ({words})", words)
+    return text
 
 
 def _plain(found: re.Match[str]) -> str:
-    key = found["key"]
-    if key in _NAMED:
-        return _NAMED[key]
+    key, article = found["key"], found["article"] or ""
+    equals = "" if not found["equals"] else "=" if key in _VARIABLES else " = "
     name = key.rpartition(".")[2]
-    return f"vLLM's {name}" if key.startswith(_OWN_NAMES) else name.replace("_", " ")
+    if not key.startswith(_OWN_NAMES):
+        return f"{article}{_NAMED.get(key) or name.replace('_', ' ')}{equals}"
+    own = _NAMED.get(key, name)
+    # "a vLLM's tensor_parallel_size" is no English
+    return f"{article}{own} of vLLM{equals}" if article else f"vLLM's {own}{equals}"
 
 
 def for_others(one: Explanation) -> Explanation:

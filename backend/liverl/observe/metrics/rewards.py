@@ -79,11 +79,13 @@ def ends_words(
     number: Callable[[float], str] = "{:.3f}".format,
     arrow: str = "->",
 ) -> str | None:
-    """``0.190 -> 0.470``; of fewer than six ``steps`` one mean, ``0.054``, since "0.054 -> 0.054" reads as a reward
-    that does not change. None without a reward. ``steps``: finished, None if not known."""
+    """``0.190 -> 0.470``; one mean, ``0.054``, where both are the same, as ``ends`` makes them of fewer than six
+    rewards: "0.054 -> 0.054" reads as a reward that was followed for long. None without a reward. ``steps``: the number
+    of the last finished step, None if not known, which may be far above the count of rewards: a run goes on from the
+    checkpoint of another. Below six it tells a run of an older version, which kept two means of fewer."""
     if first is None or last is None:
         return None
-    if steps is not None and steps < 2 * _ENDS:
+    if first == last or (steps is not None and steps < 2 * _ENDS):
         return number(last)
     return f"{number(first)} {arrow} {number(last)}"
 

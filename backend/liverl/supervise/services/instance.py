@@ -244,7 +244,7 @@ class Instance:
             number = (
                 await hub.keeper_manager.hold_port(spec.name, port)
                 if port.held
-                else prepare.choose_port(port)
+                else await asyncio.to_thread(prepare.choose_port, port)
             )
             if number is not None:
                 ports[port.name] = number

@@ -256,11 +256,9 @@ class KeeperManager:
                 text = f"its port {wanted} was taken while neither backend nor keeper ran: it gets another one, which "
                 self._records.say("socket", f"{text}its clients must be told", "warning", service)
                 return await self.hold_port(service, port)
-            holder = procfs.port_holder(port.number)
-            if holder is not None:
-                raise PrepareProblem(
-                    f"{port.words} is held by {held_by(holder, run_of(holder.pid))}"
-                ) from None
+            held = await asyncio.to_thread(_holder_words, port.number)
+            if held is not None:
+                raise PrepareProblem(f"{port.words} is held by {held}") from None
             why = os.strerror(error.errno) if error.errno else str(error)
             raise PrepareProblem(f"cannot listen on {port.words} of {port.host}: {why}") from None
         if name not in self._listeners:
@@ -353,6 +351,12 @@ class KeeperManager:
         self._listeners.clear()
         self._numbers.clear()
         self._keeper.close()
+
+
+def _holder_words(number: int) -> str | None:
+    """Who listens on a port, behind "held by"; None if nobody does. Blocks: looks among all runs of the user."""
+    holder = procfs.port_holder(number)
+    return None if holder is None else held_by(holder, run_of(holder.pid))
 
 
 async def _numeric(host: str) -> str:

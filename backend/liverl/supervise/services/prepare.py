@@ -69,7 +69,8 @@ def _in_json(value: str) -> str:
 
 
 def choose_port(port: PortSpec) -> int:
-    """The number for a port that the service binds itself: a free one where ``port.number`` is 0.
+    """The number for a port that the service binds itself: a free one where ``port.number`` is 0. Blocks: the run that
+    holds a port is looked for among all runs of the user.
 
     Raises:
         PrepareProblem: another process listens on it, which the message names, or no port is free.
