@@ -13,9 +13,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 MAGIC = b"PAR1"
-LARGEST = (
-    4 << 20
-)  # bytes of a footer that are read: the names and the number of rows stand before the row groups
+# Bytes of a footer that are read: the names and the number of rows stand before the row groups.
+LARGEST = 4 << 20
 _SCHEMA, _ROWS, _NAME, _CHILDREN = 2, 3, 4, 5  # numbers of fields in FileMetaData and SchemaElement
 _DEEPEST = 64  # structs within each other
 
