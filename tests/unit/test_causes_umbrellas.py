@@ -29,6 +29,8 @@ BARE = b"".join(b"(WorkerDict pid=7) shard %d of 4 is loaded\n" % n for n in ran
 def lines(one: Signature, writer: str = "") -> list[str]:
     """The text of a row as a process with this prefix writes it: an exception of several lines in its traceback."""
     text = one.fires
+    if text.startswith("    "):  # from the line of source of a traceback's last place on
+        text = f"{FRAME.partition(chr(10))[0]}\n{text}"
     if "\n" in text and (text.startswith("  File") or EXCEPTION.match(text)):
         text = "Traceback (most recent call last):\n" + ("" if text.startswith("  File") else FRAME) + text
     prefix = f"({writer}) " if writer else ""
