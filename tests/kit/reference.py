@@ -51,12 +51,14 @@ What a script does after `up --no-ui --yes --name NAME --resume-or-start`:
 | 2 | no | correct the command or the file |
 | 3 | no, or once on another node | correct what the check names: a port, a GPU or a disk may be another node's |
 | 4 | no | the run is live on another host: a second job has the same name, or the first has not ended |
-| 5 | yes | nothing: it goes on from the newest checkpoint |
+| 5 | yes, but not after a stop that you asked for | nothing: it goes on from the newest checkpoint |
 | 75 | in a new job | end what the message names: while such processes live, the next attempt is refused |
 | 128+n | once, if at all | read `liverl-tui doctor`: 137 (SIGKILL) is often the end of the memory |
 
-Nothing bounds how often a run that has failed is resumed. A script that repeats the command after 1 may loop for ever
-over the same failure: count there, or repeat it after 5 only, as the script of `liverl-tui launcher slurm` does.
+A run that ended early by itself, since its data was used up, ends with 5, too: its next attempt makes no step, and the
+one after that is refused with 1. Nothing bounds how often a run that has failed is resumed. A script that repeats the
+command after 1 may loop for ever over the same failure: count there, or repeat it after 5 only, as the script of
+`liverl-tui launcher slurm` does.
 """
 FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
