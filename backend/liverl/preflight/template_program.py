@@ -3,13 +3,15 @@
 A template is a program of whoever made the model. It is rendered in Jinja's ``ImmutableSandboxedEnvironment``, as
 engines do, and in a process without variables that can be ended: it has ``_CPU_SECONDS``, ``_MEMORY`` and ``_MOST``
 characters, and writes no file. Request: ``{"template", "variables", "conversations"}``, JSON; answer: one
-``{"text", "error", "kind"}`` for each conversation. It imports nothing of ours; Jinja's dialect is that of
-transformers (``utils/chat_template_utils.py``).
+``{"text", "error", "kind"}`` for each conversation. Of ours it
+imports the dialect of templates only (``util/jinja_dialect``), by its path.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import resource
 import sys
 from datetime import datetime
@@ -39,41 +41,16 @@ def _raise(message: object) -> None:
     raise Refused(str(message)[:300])
 
 
-def _json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: Any = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
 def _environment() -> Any:
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """``{% generation %}`` of transformers: marks what the model writes."""
-
-        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            """The statements within, as they are."""
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    """That of ``util/jinja_dialect``, from its file: a process with ``-I`` may not find our package."""
+    path = os.path.join(
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "util", "jinja_dialect.py"
     )
-    environment.filters["tojson"] = _json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda form: datetime(2026, 1, 1).strftime(form)
-    return environment
+    spec = importlib.util.spec_from_file_location("liverl_jinja_dialect", path)
+    assert spec is not None and spec.loader is not None
+    dialect = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(dialect)
+    return dialect.environment(_raise, lambda: datetime(2026, 1, 1))
 
 
 def _rendered(template: Any, variables: dict[str, Any]) -> str:

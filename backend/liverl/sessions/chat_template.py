@@ -6,10 +6,11 @@ taking long, so that it is rendered here only after an engine has rendered it (`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+
+from liverl.util.jinja_dialect import environment
 
 
 class TemplateFailed(Exception):
@@ -18,43 +19,6 @@ class TemplateFailed(Exception):
 
 def _raise(message: object) -> None:
     raise TemplateFailed(f"it refuses the conversation: {str(message)[:300]}")
-
-
-def _json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: Any = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _environment() -> Any:
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """``{% generation %}`` of transformers: marks what the model writes."""
-
-        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
-
-        def parse(self, parser: Any) -> list[nodes.Node]:
-            """The statements within, as they are."""
-            next(parser.stream)
-            within: list[nodes.Node] = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return within
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return environment
 
 
 class ChatTemplate:
@@ -66,7 +30,7 @@ class ChatTemplate:
         """
         self._variables = dict(variables)
         try:
-            self._template = _environment().from_string(text)
+            self._template = environment(_raise, datetime.now).from_string(text)
         except ImportError as error:
             raise TemplateFailed(f"jinja2 is not installed in this environment: {error}") from None
         except Exception as error:  # noqa: BLE001 - a syntax that Jinja does not have, or too deep a nesting

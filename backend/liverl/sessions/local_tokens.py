@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,12 +112,9 @@ class LocalTokens:
         return ids
 
     def _encoding(self, text: str) -> Any:
-        try:
+        with _its_failures():
             # A batch of one: other threads run meanwhile.
             (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
-        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
-            _let_through(error)
-            raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return encoding
 
     def word(self, token: int) -> str:
@@ -133,11 +131,8 @@ class LocalTokens:
         Raises:
             TemplateFailed: the tokenizer fails with them.
         """
-        try:
+        with _its_failures():
             text: str = self._tokenizer.decode(list(ids), skip_special_tokens=not special)
-        except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
-            _let_through(error)
-            raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
         return text
 
     def special_text(self, token: int) -> str:
@@ -208,6 +203,20 @@ class LocalTokens:
 def _size(text: str, ids: Sequence[int]) -> int:
     """Bytes of a text and its ids, at most."""
     return 4 * len(text) + _EACH * len(ids)
+
+
+@contextmanager
+def _its_failures() -> Iterator[None]:
+    """Whatever the package raises within is a failure of the tokenizer.
+
+    Raises:
+        TemplateFailed: it fails.
+    """
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - a panic of the package is no Exception
+        _let_through(error)
+        raise TemplateFailed(f"the tokenizer fails: {type(error).__name__}: {error}"[:400]) from None
 
 
 def _let_through(error: BaseException) -> None:
