@@ -188,6 +188,12 @@ class ToyRun:
                 found[pid] = tag
         return found
 
+    def backends_alive(self) -> set[int]:
+        """The pids of the run's backends. A child of one (it builds an environment) shows its tag too, and is none."""
+        tagged = {pid for pid, tag in self.tagged().items() if "/backend/" in tag}
+        table = procfs.scan()
+        return {pid for pid in tagged if pid in table and table[pid].ppid not in tagged}
+
     def end(self) -> None:
         """End what this test started, by pid."""
         members: set[int] = set()
