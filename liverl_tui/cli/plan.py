@@ -20,13 +20,19 @@ from liverl_tui.text.checks import counted
 
 @click.command("plan")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--all",
+    "every_key",
+    is_flag=True,
+    help="List also the keys that have no effect here and that you did not set.",
+)
 @ELSEWHERE
 @GPU_MEMORY
 @click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
 @config_options
 @run_options
 def plan_command(
-    as_json: bool, elsewhere: bool, gpu_memory: float | None, run: Path | None, **values: Any
+    as_json: bool, every_key: bool, elsewhere: bool, gpu_memory: float | None, run: Path | None, **values: Any
 ) -> int:
     """Show what a configuration would start, and what `check` finds; with --run, the plan with which that run was
     started. Starts nothing. Exits with 3 if a check fails that would fail on any host; --other-host leaves out what
@@ -48,7 +54,7 @@ def plan_command(
     if as_json:
         echo_json(plan_json(plan, env, checks).rstrip("\n"))
     else:
-        echo(plan_text(plan, env).rstrip("\n"))
+        echo(plan_text(plan, env, every_key=every_key).rstrip("\n"))
         echo("")
         for line in (*table(checks), counted(checks)):
             echo(line)

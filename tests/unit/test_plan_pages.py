@@ -148,6 +148,12 @@ inert here (4 keys; 1 of them set by you)
 warning: mind
 """
     assert plan_text(of(inert=inert, warnings=("mind",))) == HEAD + expected
+    short = plan_text(of(inert=inert), every_key=False).splitlines()
+    assert short[-2:] == [
+        "  e.f: inert here: no pods  [c.yaml:7]",
+        "  3 keys that you did not set: liverl-tui plan --all lists them with reasons",
+    ]
+    assert plan_text(of(inert=inert[:0]), every_key=False) == HEAD
 
 
 def test_long_lists_of_keys_are_wrapped() -> None:

@@ -39,10 +39,11 @@ def _redacted(plan: Plan) -> Plan:
     return msgspec.convert(redact.description(msgspec.to_builtins(plan)), Plan)
 
 
-def plan_text(plan: Plan, env: Mapping[str, str] | None = None) -> str:
+def plan_text(plan: Plan, env: Mapping[str, str] | None = None, *, every_key: bool = True) -> str:
     """The whole plan as text: services with commands and probes, the variables of the caller (``env``) that they do not
-    inherit, inert keys and warnings."""
-    return "\n".join(_lines(_redacted(plan), env or {})) + "\n"
+    inherit, inert keys and warnings. ``every_key``: also the inert keys that the user did not set, with reasons; else
+    their number."""
+    return "\n".join(_lines(_redacted(plan), env or {}, every_key)) + "\n"
 
 
 def plan_brief(plan: Plan) -> str:
@@ -129,7 +130,7 @@ def _filled(names: Iterable[str]) -> str:
     return textwrap.fill(", ".join(names), 110, initial_indent="    ", subsequent_indent="    ")
 
 
-def _lines(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
+def _lines(plan: Plan, env: Mapping[str, str], every_key: bool) -> Iterator[str]:
     yield from _head(plan)
     for spec in _services(plan):
         yield ""
@@ -138,7 +139,7 @@ def _lines(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
         yield from (f"  {line}" for line in _service(spec))
     yield from _variables(plan)
     yield from _not_inherited(plan, env)
-    yield from _inert(plan)
+    yield from _inert(plan, every_key)
     for warning in plan.warnings:
         yield f"warning: {warning}"
 
@@ -147,8 +148,8 @@ def _set_by_user(plan: Plan) -> list[Inert]:
     return [inert for inert in plan.inert if inert.where]
 
 
-def _inert(plan: Plan) -> Iterator[str]:
-    """The inert keys: a line for each one that the user set, the others grouped by their reason."""
+def _inert(plan: Plan, every_key: bool) -> Iterator[str]:
+    """The inert keys: a line for each one that the user set, the others grouped by their reason, or counted."""
     if not plan.inert:
         return
     by_user = _set_by_user(plan)
@@ -156,6 +157,10 @@ def _inert(plan: Plan) -> Iterator[str]:
     yield f"inert here ({quantity(len(plan.inert), 'key')}; {len(by_user)} of them set by you)"
     for inert in by_user:
         yield f"  {inert.key}: inert here: {inert.why}  [{inert.where}]"
+    if not every_key:
+        if others := len(plan.inert) - len(by_user):
+            yield f"  {quantity(others, 'key')} that you did not set: liverl-tui plan --all lists them with reasons"
+        return
     reasons: dict[str, list[str]] = {}
     for inert in plan.inert:
         if not inert.where:
