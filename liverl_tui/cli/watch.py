@@ -125,7 +125,8 @@ def _json(snapshot: Snapshot, indent: int | None) -> str:
     from liverl.snapshot_json import plain_snapshot
 
     fields = {**plain_snapshot(snapshot), "schema": SCHEMA}
-    return json.dumps({"schema": SCHEMA, "live": True, **fields}, indent=indent)
+    live = snapshot.state in ("starting", "running")  # the watch itself always is
+    return json.dumps({"schema": SCHEMA, "live": live, **fields}, indent=indent)
 
 
 def _follow(watcher: Watcher, as_json: bool) -> None:

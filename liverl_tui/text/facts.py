@@ -73,11 +73,19 @@ def batch_words(s: Snapshot, now: float | None = None) -> str | None:
 
 
 def step_words(s: Snapshot) -> str | None:
-    """``step 7 of 20, 3.4 s a step, about 44s left``; None for a run that only serves."""
+    """``7 of 20 steps done, reward 0.512, 3.4 s a step, about 44s left``; None for a run that only serves. The phase
+    names the step at work, which is another one. The reward is that of the newest step that tells one."""
     if s.step is None and not s.total_steps:
         return None
-    words = f"step {s.step or 0}" + (f" of {s.total_steps}" if s.total_steps else "")
-    return ", ".join(w for w in (words, pace_words(s)) if w)
+    done = s.step or 0
+    words = (
+        f"{done} of {quantity(s.total_steps, 'step')} done"
+        if s.total_steps
+        else f"{quantity(done, 'step')} done"
+    )
+    newest = s.rewards.newest[-1] if s.rewards is not None and s.rewards.newest else None
+    reward = f"reward {number(newest)}" if newest is not None else None
+    return ", ".join(w for w in (words, reward, pace_words(s)) if w)
 
 
 def replica_words(s: Snapshot) -> str | None:

@@ -6,8 +6,6 @@ Ray, verl and the network are real; the hosts are namespaces of this machine, an
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 from kit.host_runs import Join, nodes_told
 from kit.net_hosts import Hosts
@@ -53,7 +51,7 @@ def test_versions_of_the_parameters_are_trained_and_resumed(launch: Launch, host
     assert snapshot.total_steps == 4, "versions, not prompts"
     trained = {key for metrics in MetricsReader.of_run(run.run_dir).poll() for key in metrics.values}
     assert {"fully_async/monitor/queue/mq_queue_size", "fully_async/trainer/idle_ratio"} <= trained
-    process.send_signal(signal.SIGTERM)
+    run.command("stop")  # a signal would end nsenter only
     finished(process)
     first = result_of(run.run_dir)
     assert (first.state, first.attempt) == ("stopped", 1)

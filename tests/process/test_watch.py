@@ -335,6 +335,40 @@ def test_the_folder_vanishes(started: Started, watch: Callable[[Target], Watcher
         watch(Target(started.folder))
 
 
+STEP = "step:7 - critic/rewards/mean:0.25"
+CHATTER = "loading a shard of the model\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        pytest.param("loading model from /m\n", "", id="a few words"),
+        pytest.param("\n", "", id="an empty line"),
+        pytest.param("INFO LiteLLM: using the router of litellm.proxy\n", "", id="a library speaks first"),
+        pytest.param(CHATTER * 5_000, "", id="more than the ends of a file that are looked at"),
+        pytest.param("loading\n", CHATTER * 9_000, id="much between the first words and the first step"),
+    ],
+)
+def test_steps_are_read_whatever_a_log_begins_with(
+    started: Started,
+    watch: Callable[[Target], Watcher],
+    first: str,
+    later: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log is seen before it has a step, and is the trainer's from the first step on."""
+    monkeypatch.setattr("liverl.watch.folder.AGAIN_S", 0.0)
+    log = started.folder / "train.log"
+    log.write_text(first)
+    watcher = watch(Target(started.folder))
+    wait_until(lambda: [one.name for one in watcher.poll().services] == ["train"], what="the log")
+    with log.open("a") as out:
+        out.write(f"{later}{STEP}\n")
+    snapshot = wait_until(lambda: (s := watcher.poll()).step and s, what="its step")
+    assert (snapshot.step, snapshot.rewards.newest) == (7, (0.25,))
+    assert [(one.name, one.kind) for one in snapshot.services] == [("trainer", "trainer")]
+
+
 def test_a_folder_that_has_nothing_yet_is_waited_for(started: Started, tmp_path: Path) -> None:
     """As right behind ``nohup bash start.sh &``."""
     watching = subprocess.Popen(

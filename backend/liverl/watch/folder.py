@@ -1,7 +1,7 @@
 """What a folder of somebody else's run holds: logs with their kinds, metrics, folders of trials. Reads only.
 
 Storage may be slow, and a folder of trials large: of trials only the folder is noted, checkpoints are passed over, and
-each file's kind is read once, and again when it has grown from a few lines.
+a file's kind is read again only while it may become another one: a trainer's log can begin with anything.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -36,7 +37,8 @@ _ROLES: tuple[tuple[str, Role], ...] = (
 )
 ENTRIES = 20_000  # looked at in one survey
 DEPTH = 8  # folders below each other
-SETTLED = 64 << 10  # bytes from which on a file's kind is not read again
+SETTLED = 64 << 10  # bytes up to which a file's kind is read again as soon as it has grown
+AGAIN_S = 10.0  # seconds between two looks at the kind of a larger log that is no trainer's so far
 _LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?$|^slurm-")
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
 _PREFIX = ("checkpoint", "global_step_", "models--")
@@ -69,6 +71,25 @@ class Survey(msgspec.Struct, frozen=True):
         return not (self.logs or self.metrics or self.trials)
 
 
+class _Kind(NamedTuple):
+    """What a file was at the last look. ``log``: it is read as a log; ``at``: when, on the monotonic clock."""
+
+    inode: int
+    size: int
+    what: str
+    log: bool
+    metrics: bool
+    at: float
+
+    def stale(self, status: os.stat_result, now: float) -> bool:
+        """Whether it may be of another kind by now."""
+        if self.inode != status.st_ino or self.size == status.st_size:
+            return self.inode != status.st_ino
+        if self.size < SETTLED:
+            return True
+        return self.log and role_of(self.what) not in ("trainer", "ray") and now - self.at >= AGAIN_S
+
+
 def role_of(what: str) -> Role:
     """What writes a log of this kind. Pure."""
     return next((role for words, role in _ROLES if words in what), "other")
@@ -79,7 +100,7 @@ class Surveyor:
 
     def __init__(self) -> None:
         self._own = set(_outputs())
-        self._kinds: dict[Path, tuple[int, int, str, bool, bool]] = {}  # inode, size, words, log, metrics
+        self._kinds: dict[Path, _Kind] = {}
         self._left = 0
         self._unreadable: dict[Path, str] = {}
 
@@ -158,23 +179,23 @@ class Surveyor:
             return None
         if (status.st_dev, status.st_ino) in self._own:
             return None
-        known = self._kinds.get(path)
-        if known is None or known[0] != status.st_ino or (known[1] < SETTLED and known[1] != status.st_size):
+        known, now = self._kinds.get(path), time.monotonic()
+        if known is None or known.stale(status, now):
             one = look(path, named=False)
             if one.size is None:  # so that it is looked at again: it may become readable
                 self._kinds.pop(path, None)
                 self._note(path, one.what.removeprefix(f"{UNREADABLE}: "))
                 return None
             is_metrics = (path.suffix == ".jsonl" and has_steps(path)) or is_event_file(path.name)
-            known = self._kinds[path] = (status.st_ino, status.st_size, one.what, one.read, is_metrics)
-        _, _, what, log, is_metrics = known
-        if is_metrics:
+            known = _Kind(status.st_ino, status.st_size, one.what, one.read, is_metrics, now)
+            self._kinds[path] = known
+        if known.metrics:
             return None, True
-        if not log:
+        if not known.log:
             return None
-        if what == "text" and not _LOG_NAME.search(path.name):
+        if known.what == "text" and not _LOG_NAME.search(path.name):
             return None  # such as a Dockerfile
-        return LogFound(path, role_of(what), what, status.st_size, status.st_mtime), False
+        return LogFound(path, role_of(known.what), known.what, status.st_size, status.st_mtime), False
 
     def _note(self, path: Path, why: str) -> None:
         """Note that a file cannot be read, unless nobody would look for a log or for metrics in it."""

@@ -35,10 +35,11 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What stays the same when the process is started again."""
+        """What stays the same when the process is started again. A log that turns out to be the trainer's is another
+        service from then on: metrics are read from that one."""
         process = self.process
         if process is None:
-            return ("log", os.fspath(self.log or ""))
+            return ("log", self.kind, os.fspath(self.log or ""))
         if process.port is not None:
             return (self.kind, process.port)
         return (self.kind, os.fspath(self.log or process.cwd))

@@ -225,9 +225,11 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
         lasted = duration((result.ended_at if result is not None else now) - snapshot.started_at)
         parts.append(Part(6, ((("elapsed ", "dim"), (lasted, "text")), ((lasted, "text"),), _NONE)))
     parts += _readonly(readonly)
-    parts.append(
-        Part(7, ((("on ", "dim"), (f"{snapshot.backend.host}, {snapshot.topology}", "text")), _NONE))
-    )
+    ours = any(
+        one.owner != "foreign" for one in snapshot.services
+    )  # nobody knows the topology of others' runs
+    where = f"{snapshot.backend.host}, {snapshot.topology}" if ours else snapshot.backend.host
+    parts.append(Part(7, ((("on ", "dim"), (where, "text")), _NONE)))
     return parts
 
 
