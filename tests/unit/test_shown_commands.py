@@ -41,6 +41,7 @@ OTHERS = {
     r"git clone https://": "unit/test_papers.py compares the address with pyproject.toml",
     r"cd liverl-tui$": NOT_RUN + "the folder that git has made",
     r"uv run --with pyarrow to_parquet\.py": "unit/test_papers.py runs the script of the page",
+    r"python3 conversations\.py": "unit/test_papers.py runs the script of the page",
     r"sbatch job\.sbatch$": "slurm/test_job.py submits such a script",
     r"ssh -L 8420:": NOT_RUN + "it needs another host",
     r"exec liverl-tui up ": "slurm/test_preempted.py",
