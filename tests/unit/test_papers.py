@@ -182,7 +182,7 @@ def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: 
         {"ground_truth": "2"},
     ]
     assert rows[1]["prompt"] == [{"role": "user", "content": "1 + 1?"}]
-    assert rows[1]["extra_info"] == {"split": "train", "index": 1}
+    assert rows[1]["extra_info"] == {"index": 1}
 
 
 def exported(
