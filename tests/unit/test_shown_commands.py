@@ -33,7 +33,8 @@ OTHERS = {
     r"export LIVERL_SUPERVISE__TRUSTED_ROOTS=": NOT_RUN
     + "a variable of the reader's shell; the key is tested",
     r"mkdir -p ~/\.config/": NOT_RUN + "a folder of the reader's home",
-    r"setfacl -R -m u:NAME:": NOT_RUN + "a folder of the reader's; it needs another user",
+    r"setfacl (-R )?-m u:NAME:": NOT_RUN + "a folder of the reader's; it needs another user",
+    r"pgrep -af liverl\.daemon\.main": NOT_RUN + "it needs a live run",
     r"install -m 600 /dev/null ": NOT_RUN + "a file of the reader's home",
     r"(python3 -m venv|/opt/.*/pip install|cp) .*mini": "stack/test_cli_agent.py installs it in a folder of its own",
     r"npm install --prefix /opt/": "stack/test_npm_agents.py installs it in a folder of its own",
