@@ -269,7 +269,10 @@ def test_the_script_that_exports_conversations_reads_requests_of_anthropics_api(
 ) -> None:
     trial = tmp_path / "trials" / "step_0001" / "one"
     trial.mkdir(parents=True)
-    records = [{"request_body": ASKED, "response_body": reply}, {"request_body": ASKED, "response_body": None}]
+    records = [
+        {"request_body": ASKED, "response_body": reply},
+        {"request_body": ASKED, "response_body": None},
+    ]
     (trial / trial_log.TURNS).write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
     assert exported(tmp_path, monkeypatch, capsys)["trials/step_0001/one"] == [
         {"role": "system", "content": "Be brief."},
