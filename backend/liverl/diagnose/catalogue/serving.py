@@ -178,8 +178,8 @@ def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
-    """An expected replica has ended and is not started again. ``service_down`` reports those that are services of ours
-    and failed."""
+    """An expected replica has ended and is not started again. Not where ``service_failed`` or ``service_gave_up`` says
+    it: those are the replicas that the run itself starts."""
     now = window.now
     reported = {s.name for s in now.services if s.state in DOWN}
     for replica in _expected(window):
@@ -189,7 +189,7 @@ def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_late(window: Window) -> Iterator[Symptom | Resolved]:
-    """An expected replica was restarted and does not serve yet."""
+    """The same of a replica that was restarted and does not serve yet."""
     for replica in _expected(window):
         if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
             cause = f"{replica.state}: {replica.why}" if replica.why else replica.state
