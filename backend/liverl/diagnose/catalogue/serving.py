@@ -33,8 +33,11 @@ def _start_again(now: Snapshot, replica: ReplicaStatus) -> tuple[str, str | None
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """A replica with a loaded model ran no request for a minute of a rollout, although there was work for it: requests
     ran or waited elsewhere. Longer than a pause between two turns of an agent, far shorter than a rollout. Either no
-    requests are sent to it, or it accepts none. ``liverl-tui restart REPLICA`` starts it again. Resolved once it runs a
-    request, or while a process of the run stands still, for which it may wait."""
+    requests are sent to it, or it accepts none; its log shows whether any arrive. If none do: a replica that the run
+    has started (``trainer.kind`` embedded or none) is started again by ``liverl-tui restart REPLICA``. One that verl
+    has started (``trainer.kind`` verl or command) cannot be started alone: ``liverl-tui restart trainer`` starts the
+    trainer again with all its replicas, verl's from the newest checkpoint, a launch script's as the script does.
+    Resolved once it runs a request, or while a process of the run stands still, for which it may wait."""
     now = window.now
     explained = waits_for_stalled(now) or (now.carrier == "proxy" and out_of_descriptors(window))
     for replica in now.replicas.items:
