@@ -161,6 +161,12 @@ def test_a_newcomer_is_told_where_the_repository_is(page: str) -> None:
     assert f"```sh\ngit clone {address} liverl-tui\ncd liverl-tui\n```" in text(page)
 
 
+@pytest.mark.parametrize("page", [page for page in papers() if page.startswith("docs/guides/")])
+def test_who_comes_to_a_guide_by_search_is_told_how_to_install(page: str) -> None:
+    if page != "docs/guides/index.md":  # it lists the others
+        assert "](../install.md" in "\n".join(text(page).splitlines()[:8])
+
+
 def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's script, with pyarrow's two calls replaced: it writes what the table is made of."""
     (script,) = (block for block in blocks("docs/guides/your-rows.md") if "sys.argv" in block)
