@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kit.mentions import ROOT, papers
 from kit.recorded_turns import KEY, asked, recorded, said
 
 import liverl
+from liverl.config import load_config
+from liverl.config.schema import value_of
+from liverl.model import SCHEMA
 from liverl.sessions import trial_log
 from liverl.sessions.canonical import read_anthropic
 from liverl.sessions.messages import Message, openai_message
@@ -285,6 +289,40 @@ def test_the_script_that_exports_conversations_reads_requests_of_anthropics_api(
         {"role": "user", "content": "One?"},
         {"role": "assistant", "content": content},
     ]
+
+
+def shown_defaults(source: str) -> list[tuple[str, str]]:
+    """(key, default) that a page shows: rows of tables with the columns ``key`` and ``default``, of one key or of some,
+    and ``KEY`` seconds (N by default)."""
+    found = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`[^()`]{0,12}\((\S+)(?: s)? by default\)", source)
+    for table in re.findall(r"^\| key \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", source, re.MULTILINE):
+        for row in table.splitlines():
+            keys, defaults = (cell.strip().split(", ") for cell in row.split("|")[1:3])
+            found += zip((key.strip("`") for key in keys), defaults, strict=True)
+    return found
+
+
+def test_shown_defaults_are_those_of_the_code() -> None:
+    config = load_config(env={}).config
+    pages = [page for page in papers() if page != "CHANGELOG.md"]  # it tells what was
+    shown = [(page, *one) for page in pages for one in shown_defaults(text(page))]
+    assert {"docs/guides/gpu-memory.md", "docs/guides/slurm.md", "docs/guides/several-hosts.md"} <= {
+        page for page, _, _ in shown
+    }
+    assert len(shown) >= 15
+    wrong = [one for one in shown if yaml.safe_load(one[2]) != value_of(config, one[1])]
+    assert wrong == []
+
+
+def test_shown_defaults_are_found() -> None:
+    page = "| key | default | up |\n|---|---|---|\n| `a.b`, `a.c` | 4, true | x |\n\n`d.e_f` seconds (1.5 s by default)\n"
+    assert shown_defaults(page) == [("d.e_f", "1.5"), ("a.b", "4"), ("a.c", "true")]
+
+
+def test_shown_json_has_the_version_of_today() -> None:
+    """As it is in the answers that a reader compares with."""
+    found = [(page, int(one)) for page in papers() for one in re.findall(r'"schema": (\d+)', text(page))]
+    assert found and [(page, number) for page, number in found if number != SCHEMA] == []
 
 
 def test_no_line_of_a_list_begins_with_a_number_that_would_begin_another() -> None:
