@@ -315,7 +315,7 @@ def test_shown_defaults_are_those_of_the_code() -> None:
 
 
 def test_shown_defaults_are_found() -> None:
-    page = "| key | default | up |\n|---|---|---|\n| `a.b`, `a.c` | 4, true | x |\n\n`d.e_f` seconds (1.5 s by default)\n"
+    page = "| key | default | up |\n|---|---|---|\n| `a.b`, `a.c` | 4, true | x |\n\n`d.e_f` (1.5 s by default)\n"
     assert shown_defaults(page) == [("d.e_f", "1.5"), ("a.b", "4"), ("a.c", "true")]
 
 
