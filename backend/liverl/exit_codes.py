@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     FAILED = 1, "the run or the command failed; `doctor`: something is wrong"
     USAGE = 2, "usage or configuration"
     PREFLIGHT = 3, "a check before the start failed; no trainer was started"
-    NO_RUN = 4, "no such run, or live on another host; `doctor`: nothing to read"
+    NO_RUN = 4, "no such run, live elsewhere, backend died; `doctor`: nothing to read"
     STOPPED = 5, "stopped, and can be resumed"
     HELD = 6, "another backend holds the run's lock", True
     INTERNAL = 70, "`doctor` itself failed"

@@ -80,6 +80,8 @@ def _resolved(name: str) -> str:
         if "/" not in name or "did you mean" in str(error):
             echo(f"there is no file or folder {name} here, and {error}", err=True)
         return name
+    except OSError:  # a folder above it must not be entered: what reads it says so
+        return name
     echo(f"reading run {run.name} in {run.path}", err=True)
     return str(run.path)
 

@@ -45,7 +45,8 @@ SILENT_S = 10.0  # a backend that is ending may not answer for a while; after th
 def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: float | None) -> int:
     """Wait until a run is ready or done.
 
-    Exit codes: 0 if the run became ready, the run's own exit code if the run has ended, 124 on a timeout.
+    Exit codes: 0 if the run became ready, the run's own exit code if the run has ended, 4 if its backend died without
+    a result, 124 on a timeout.
     """
     found = find_run(run, run_root)
     code = wait_for(found, what, timeout)

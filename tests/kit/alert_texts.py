@@ -47,18 +47,36 @@ def found() -> Iterator[Texts]:
 
 
 def _of_module(path: Path, tree: ast.Module) -> Iterator[Texts]:
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
         for node, bound in _calls(function, ()):
             given = {word.arg: word.value for word in node.keywords if word.arg}
-            for values in _rounds(bound, tree):
-                reader = Reader(tree, function, values)
-                texts = {
-                    name: reader.texts(given.get(name)) for name in ("severity", "title", "cause", "fix")
-                }
-                for kind in reader.texts(given.get("id")):
-                    yield Texts(kind.partition(":")[0], **texts, module=path, function=function.name)
+            for caller, arguments in _callers(function, functions):
+                for values in _rounds(bound, tree):
+                    reader = Reader(tree, function, values)
+                    for name, value in arguments.items():
+                        reader.know(name, Reader(tree, caller), value)
+                    texts = {
+                        name: reader.texts(given.get(name)) for name in ("severity", "title", "cause", "fix")
+                    }
+                    for kind in reader.texts(given.get("id")):
+                        yield Texts(kind.partition(":")[0], **texts, module=path, function=caller.name)
+
+
+def _callers(
+    function: ast.FunctionDef, functions: list[ast.FunctionDef]
+) -> list[tuple[ast.FunctionDef, dict[str, ast.expr]]]:
+    """Where a helper of the module makes the alerts of several rules: each function that calls it, with what it gives
+    for its parameters. Otherwise the function itself, without any."""
+    names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+    found = []
+    for caller in functions:
+        calls = [node for node in ast.walk(caller) if isinstance(node, ast.Call)]
+        for node in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
+            if isinstance(node.func, ast.Name) and node.func.id == function.name:
+                named = {word.arg: word.value for word in node.keywords if word.arg}
+                found.append((caller, {**dict(zip(names, node.args, strict=False)), **named}))
+    return found or [(function, {})]
 
 
 def _calls(node: ast.AST, loops: tuple[ast.For, ...]) -> Iterator[tuple[ast.Call, tuple[ast.For, ...]]]:
@@ -164,6 +182,10 @@ class Reader:
                     self._note(target, node.value)
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 self._note(node.target, node.value)
+
+    def know(self, name: str, reader: Reader, value: ast.expr) -> None:
+        """Take ``value``, as ``reader`` knows it, for what a parameter is."""
+        self._named.setdefault(name, []).append((reader, value))
 
     def _note(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):

@@ -385,7 +385,7 @@ OPTIONS_OF_OTHERS = {
     "--draft": "of towncrier",
     "--prefix": "of npm",
     "--from": "of uvx",
-    "--with": "of uv run",
+    **dict.fromkeys(("--with", "--no-project"), "of uv run"),
     "--init": "of docker",
     **dict.fromkeys(
         (

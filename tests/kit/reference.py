@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -213,21 +214,23 @@ def alerts() -> str:
         "how](../diagnosis.md) has the limits with their reasons.\n"
     ]
     heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
+    shown: dict[str, None] = {}
     for module in heads:
         own = [rule for rule in RULES if rule.look.__module__ == module]
         doc = inspect.getdoc(inspect.getmodule(own[0].look)) or ""
         name = module.rpartition(".")[2].replace("_", " ").capitalize()
-        parts.append(f"\n## {name}\n\n{_doc(doc)}\n")
-        for rule in own:
-            for kind in rule.ids:
-                if f"\n### {kind}\n" not in "".join(parts):
-                    parts.append(_alert(kind, [one for one in RULES if kind in one.ids]))
+        kinds = dict.fromkeys(kind for rule in own for kind in rule.ids if kind not in shown)
+        shown |= kinds
+        if kinds:  # else another module has the same ones
+            parts.append(f"\n## {name}\n\n{_doc(doc)}\n")
+        parts += [_alert(kind, [one for one in RULES if kind in one.ids]) for kind in kinds]
     parts.append(
         "\n## Only of watched runs\n\nRaised by `liverl-tui watch`, for runs that were started by other means.\n"
     )
     for text in _texts():
         if text.module.is_relative_to(alert_texts.PACKAGE / "watch") and text.kind not in ("log", "..."):
-            parts.append(_told(text.kind, [text], ""))
+            function = getattr(import_module(f"liverl.watch.{text.module.stem}"), text.function)
+            parts.append(_told(text.kind, [text], meaning_of(function)))
     return _joined(parts)
 
 
@@ -244,12 +247,27 @@ def _alert(kind: str, of: list[Rule]) -> str:
             here = [one for one in _texts() if one.module == module and UNKNOWN in one.kind]
         own = [one for one in here if one.function == rule.look.__name__]
         found += own or here
-    said = " ".join(_doc(inspect.getdoc(rule.look) or "", vars(inspect.getmodule(rule.look))) for rule in of)
-    if any(rule.hold for rule in of):
-        said += f" Raised after {max(rule.hold for rule in of):g} s of it."
+    said = " ".join(_said(kind, rule) for rule in of)
     if not any(rule in FILE_RULES for rule in of):
         return _told(kind, found, said, LIVE)
     return _told(kind, found, said)
+
+
+def _said(kind: str, rule: Rule) -> str:
+    """What an alert of a rule means: of a rule with several alerts first what is true of this one only."""
+    own = rule.alerts[kind] if rule.alerts is not None else ""
+    parts = [f"{own[:1].upper()}{own[1:].rstrip('.')}."] if own else []
+    parts.append(meaning_of(rule.look))
+    if rule.hold:
+        parts.append(f"Raised after {rule.hold:g} s of it.")
+    return " ".join(parts)
+
+
+def meaning_of(function: Callable[..., Any]) -> str:
+    """What a function that raises an alert says of it. Its parameters have a paragraph of their own; it is left out."""
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    said = " ".join(one for one in paragraphs if not one.startswith("``"))
+    return _doc(said, vars(inspect.getmodule(function)))
 
 
 def _shortened(text: str) -> str:
@@ -357,7 +375,9 @@ def exit_codes() -> str:
         "Where the second look at ports, GPUs and disks, right before the trainer starts, finds a fault, the attempt "
         "ends with 3, and `result.json` has the check.\n"
         "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory. If the run is live on another "
-        "host, the message names that host: give the command there.\n"
+        "host, the message names that host: give the command there. From `wait`, and from commands for a live run, it "
+        "also means that the backend of the run died without a result: `liverl-tui up --run NAME` starts another one, "
+        "which adopts what still runs.\n"
         "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
         "- 75: the message names the processes that are left; end them before the next attempt.\n"
         "- 124: the run goes on; ask again, or wait longer.\n"

@@ -441,6 +441,15 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 4 and json.loads(out)["cause"] is None
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".log.gz"])
+def test_a_path_that_cannot_be_looked_at_is_no_fault_of_the_doctor(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a folder of another user's that must not be entered: ``stat`` fails otherwise than for a missing file."""
+    assert run(["doctor", str(tmp_path / name)]) == 4
+    assert "cannot be read: File name too long" in capsys.readouterr().out
+
+
 def test_the_name_of_a_run_is_as_good_as_its_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

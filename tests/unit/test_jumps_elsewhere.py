@@ -60,7 +60,7 @@ def test_a_new_proxy_knows_the_replicas_of_trials_after_the_clock_was_set(
 def test_an_alert_is_not_older_than_its_attempt() -> None:
     """Its beginning was the stamp of a file that was written before the clock was set: "resolved after 2880m05s"."""
     found = Symptom("bad", "warning", "it is bad", "so", "mend it", since=NOW - 2 * DAY)
-    diagnosis = Diagnosis([Rule(lambda _: iter((found,)), alerts=("bad",))])
+    diagnosis = Diagnosis([Rule(lambda _: iter((found,)), alerts={"bad": ""})])
     now = snapshot(at=NOW, started_at=NOW - 60.0)
     (news,) = diagnosis.update(now, RunContext())
     assert news.symptom.since == NOW - 60.0

@@ -11,11 +11,20 @@ import sys
 import tomllib
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from kit.mentions import ROOT, papers
+from kit.recorded_turns import KEY, asked, recorded, said
 
 import liverl
+from liverl.config import load_config
+from liverl.config.schema import value_of
+from liverl.model import SCHEMA
+from liverl.sessions import trial_log
+from liverl.sessions.canonical import read_anthropic
+from liverl.sessions.messages import Message, openai_message
 
 ROOMS = {  # heading in ARCHITECTURE.md -> container
     "backend/liverl": "liverl",
@@ -156,6 +165,12 @@ def test_a_newcomer_is_told_where_the_repository_is(page: str) -> None:
     assert f"```sh\ngit clone {address} liverl-tui\ncd liverl-tui\n```" in text(page)
 
 
+@pytest.mark.parametrize("page", [page for page in papers() if page.startswith("docs/guides/")])
+def test_who_comes_to_a_guide_by_search_is_told_how_to_install(page: str) -> None:
+    if page != "docs/guides/index.md":  # it lists the others
+        assert "](../install.md" in "\n".join(text(page).splitlines()[:8])
+
+
 def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's script, with pyarrow's two calls replaced: it writes what the table is made of."""
     (script,) = (block for block in blocks("docs/guides/your-rows.md") if "sys.argv" in block)
@@ -177,21 +192,137 @@ def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: 
         {"ground_truth": "2"},
     ]
     assert rows[1]["prompt"] == [{"role": "user", "content": "1 + 1?"}]
-    assert rows[1]["extra_info"] == {"split": "train", "index": 1}
+    assert rows[1]["extra_info"] == {"index": 1}
 
 
-def test_the_script_that_exports_conversations_prints_them(
+def exported(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, list[Any]]:
+    """What the page's script prints for a run: path of the trial -> its messages."""
+    (script,) = blocks("docs/guides/trials.md")
+    monkeypatch.setattr(sys, "argv", ["conversations.py", str(run)])
+    exec(compile(script, "conversations.py", "exec"), {})
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    return {line["trial"]: line["messages"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("recording", "roles"),
+    [
+        pytest.param("harbor/train-00-000d6687", "user assistant user assistant", id="openai"),
+        pytest.param("command/gsm8k-15-220c18fd", "system user assistant user assistant", id="anthropic"),
+    ],
+)
+def test_the_script_that_exports_conversations_reads_recordings(
+    recording: str,
+    roles: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorded_trial = ROOT / "tests" / "data" / "own_runs_h200" / recording
+    shutil.copytree(recorded_trial, tmp_path / "trials" / "step_0002" / "one")
+    shutil.copytree(recorded_trial, tmp_path / "trials" / "validated")
+    found = exported(tmp_path, monkeypatch, capsys)
+    assert list(found) == ["trials/step_0002/one", "trials/validated"]
+    for messages in found.values():
+        assert " ".join(message["role"] for message in messages) == roles
+        assert all(message["content"] for message in messages)
+
+
+def test_the_script_that_exports_conversations_joins_what_the_sessions_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (script,) = blocks("docs/guides/trials.md")
-    recorded = ROOT / "tests" / "data" / "own_runs_h200" / "harbor" / "train-00-000d6687"
-    shutil.copytree(recorded, tmp_path / "trials" / "step_0002" / "train-00")
-    monkeypatch.setattr(sys, "argv", ["export.py", str(tmp_path)])
-    exec(compile(script, "export.py", "exec"), {})
-    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (line["trial"], line["step"]) == ("train-00", "step_0002")
-    roles = [message["role"] for message in line["messages"]]
-    assert roles[0] == "user" and roles[-1] == "assistant" and len(roles) > 2
+    """Their lines have what is new. A question beside the main conversation comes last in the file, and is not it."""
+    trial = tmp_path / "trials" / "step_0001" / "one"
+    trial.mkdir(parents=True)
+    messages = [Message("system", "Be brief."), Message("user", "One?\u2028Two?")]
+    body = {"model": "m", "max_tokens": 9, "system": "What is this called?", "messages": []}
+    aside = read_anthropic({**body, "messages": [{"role": "user", "content": "A title?"}]})
+    for number in range(3):
+        reply = said(f"Reply {number}.")
+        record = trial_log.turn_record("s", "anthropic", asked(messages), recorded(number, reply))
+        trial_log.append_turn(trial, record, KEY)
+        messages += [reply, Message("user", f"Go on {number}.")]
+    record = trial_log.turn_record("s", "anthropic", aside, recorded(3, said("Sums"), kind="aside"))
+    trial_log.append_turn(trial, record, KEY)
+    lines = (trial / trial_log.TURNS).read_text("utf-8").split("\n")
+    assert [len(json.loads(line)["request_body"]["messages"]) for line in lines[:3]] == [2, 1, 1]
+    expected = [openai_message(message) for message in messages[:-1]]
+    found = exported(tmp_path, monkeypatch, capsys)["trials/step_0001/one"]
+    assert [(one["role"], one["content"]) for one in found] == [
+        (one["role"], one["content"]) for one in expected
+    ]
+    (trial / trial_log.TURNS).write_text("\n".join(lines[1:]), "utf-8")
+    found = exported(tmp_path, monkeypatch, capsys)["trials/step_0001/one"]
+    assert found[:3] == [None] * 3 and found[3]["content"] == "Go on 0.", "a lost line is not passed over"
+
+
+ASKED = {"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "One?"}]}
+USED = [{"type": "tool_use", "id": "1", "name": "bash", "input": {}}]
+
+
+@pytest.mark.parametrize(
+    ("reply", "content"),
+    [
+        ({"id": "a", "choices": [{"message": {"role": "assistant", "content": "1"}}]}, "1"),
+        ({"id": "a", "type": "message", "content": USED, "stop_reason": "tool_use"}, USED),
+    ],
+    ids=["as LiteLLM records it", "in Anthropic's form"],
+)
+def test_the_script_that_exports_conversations_reads_requests_of_anthropics_api(
+    reply: dict[str, Any],
+    content: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trial = tmp_path / "trials" / "step_0001" / "one"
+    trial.mkdir(parents=True)
+    records = [
+        {"request_body": ASKED, "response_body": reply},
+        {"request_body": ASKED, "response_body": None},
+    ]
+    (trial / trial_log.TURNS).write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
+    assert exported(tmp_path, monkeypatch, capsys)["trials/step_0001/one"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": content},
+    ]
+
+
+def shown_defaults(source: str) -> list[tuple[str, str]]:
+    """(key, default) that a page shows: rows of tables with the columns ``key`` and ``default``, of one key or of some,
+    and ``KEY`` seconds (N by default)."""
+    found = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`[^()`]{0,12}\((\S+)(?: s)? by default\)", source)
+    for table in re.findall(r"^\| key \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", source, re.MULTILINE):
+        for row in table.splitlines():
+            keys, defaults = (cell.strip().split(", ") for cell in row.split("|")[1:3])
+            found += zip((key.strip("`") for key in keys), defaults, strict=True)
+    return found
+
+
+def test_shown_defaults_are_those_of_the_code() -> None:
+    config = load_config(env={}).config
+    pages = [page for page in papers() if page != "CHANGELOG.md"]  # it tells what was
+    shown = [(page, *one) for page in pages for one in shown_defaults(text(page))]
+    assert {"docs/guides/gpu-memory.md", "docs/guides/slurm.md", "docs/guides/several-hosts.md"} <= {
+        page for page, _, _ in shown
+    }
+    assert len(shown) >= 15
+    wrong = [one for one in shown if yaml.safe_load(one[2]) != value_of(config, one[1])]
+    assert wrong == []
+
+
+def test_shown_defaults_are_found() -> None:
+    page = "| key | default | up |\n|---|---|---|\n| `a.b`, `a.c` | 4, true | x |\n\n`d.e_f` (1.5 s by default)\n"
+    assert shown_defaults(page) == [("d.e_f", "1.5"), ("a.b", "4"), ("a.c", "true")]
+
+
+def test_shown_json_has_the_version_of_today() -> None:
+    """As it is in the answers that a reader compares with."""
+    found = [(page, int(one)) for page in papers() for one in re.findall(r'"schema": (\d+)', text(page))]
+    assert found and [(page, number) for page, number in found if number != SCHEMA] == []
 
 
 def test_no_line_of_a_list_begins_with_a_number_that_would_begin_another() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from liverl.plan.sbatch import SHORTEST_S, Job, NoJob, check_limits, job_script, limit_seconds
+from liverl.config import load_config
+from liverl.plan.sbatch import SHORTEST_S, WARN_S, Job, NoJob, check_limits, job_script, limit_seconds
 from liverl_tui.cli.launcher import launcher_command
 
 VERL = ("--profile", "cpu-verl", "--set", "run.topology=in_process")
@@ -126,6 +128,16 @@ def test_the_shortest_time_limit() -> None:
     check_limits(f"0:{SHORTEST_S}", "")
     with pytest.raises(NoJob):
         check_limits(f"0:{SHORTEST_S - 1}", "")
+
+
+def test_the_guide_has_the_numbers_of_the_code() -> None:
+    """Slurm may send the signal 60 s early: by then the last save must be over."""
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "slurm.md").read_text("utf-8")
+    margin = load_config(env={}).config.batch.margin
+    assert margin == WARN_S + 60
+    assert f"`batch.margin` ({margin:g} s by default)" in page
+    assert f"{WARN_S} s before the limit, or up to 60 s earlier" in page
+    assert set(re.findall(r"USR1@(\d+)", page)) == {str(WARN_S), "600"}, "600: in the script that only saves"
 
 
 def test_the_script_of_the_guide_ends_its_run_as_the_launchers_does() -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kit.acls import acl_of, set_acl
+from kit.acls import acl_of, others_with, set_acl
 
 from liverl.util import posix_acl
+from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import make_directory
 from liverl.util.posix_acl import GROUP, MASK, NOBODY, OTHERS, OWNER, OWNING_GROUP, USER, Entry
 
 TAGS = (OWNER, USER, OWNING_GROUP, GROUP, MASK, OTHERS)
@@ -81,3 +83,18 @@ def test_a_path_without_a_list_or_with_one_that_is_unknown_has_none(
     assert posix_acl.read(tmp_path) == acl_of(user=65533)
     monkeypatch.setattr(os, "getxattr", lambda *a, **k: b"\x01")
     assert posix_acl.read(tmp_path) == ()
+
+
+def test_a_default_list_lets_a_user_read_what_is_made_later_but_no_keys(tmp_path: Path) -> None:
+    """What docs/guides/watch.md tells the owner of a run to do: ``setfacl -m d:u:65533:rx DIR``, under any umask."""
+    set_acl(tmp_path, acl_of(user=65533, named=5, others=0), posix_acl.DEFAULT)
+    before = os.umask(0o077)
+    try:
+        make_directory(tmp_path / "run" / "logs")
+        make_directory(tmp_path / "run" / "secrets", 0o700)
+        write_atomic(tmp_path / "run" / "result.json", b"{}")
+        write_atomic(tmp_path / "run" / "cluster.json", b"{}", 0o600)
+    finally:
+        os.umask(before)
+    assert sorted(others_with(4, tmp_path / "run")) == [". 0750", "logs 0750", "result.json 0640"]
+    assert others_with(2, tmp_path / "run") == []

@@ -100,30 +100,72 @@ def test_every_key_says_what_it_means_in_sentences() -> None:
     assert "\n- `in_process`: as verl" in told["run.topology"], "a list stays a list"
 
 
-def without_a_fix(page: str) -> list[str]:
-    """The alerts of a page that do not say, in three words of their own at least, what to do."""
+def words_alone(text: str) -> str:
+    """A text without marks and capitals."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def lacking(page: str) -> dict[str, list[str]]:
+    """Alert -> what its part of a page lacks: a description and something to do, in three words of their own at least;
+    a title that names more than the service; a description that no other alert and no other line of it repeats."""
     parts = re.split(r"^### (.+)$", page, flags=re.MULTILINE)
-    return [
-        kind
-        for kind, text in zip(parts[1::2], parts[2::2], strict=True)
-        if sayings(text.partition("\n- What to do")[2].partition("\n\n")[0]) < 3 or "it depends" in text
-    ]
+    found: dict[str, list[str]] = {}
+    known: dict[str, str] = {}
+    for kind, part in zip(parts[1::2], parts[2::2], strict=True):
+        text = re.split(r"^## ", part, flags=re.MULTILINE)[0]
+        description, *lines = re.split(r"^ *- ", text.strip(), flags=re.MULTILINE)
+        titles = [line.removeprefix("Title: ") for line in lines if line.startswith("Title: ")]
+        titles = "".join(titles).split("; or: ")
+        fix = text.partition("\n- What to do")[2]
+        bare = [re.sub(r"\b(NAME|PID|OTHER|CARRIER|more)\b", "", title) for title in titles]
+        told = words_alone(description)
+        bad = []
+        if sayings(description) < 3:
+            bad.append("description")
+        if kind != "log" and not all(map(sayings, bare)):  # its title is that of the line's cause
+            bad.append("title")
+        if sayings(fix) < 3 or "it depends" in text:
+            bad.append("fix")
+        if told and told in map(
+            words_alone, [*titles, *(line.partition("What to do: ")[2] for line in lines)]
+        ):
+            bad.append("repeats itself")
+        if told and known.setdefault(told, kind) != kind:
+            bad.append(f"as {known[told]}")
+        if bad:
+            found[kind] = bad
+    return found
 
 
-def test_every_alert_says_what_to_do() -> None:
+def test_every_alert_says_in_its_own_words_what_it_means_and_what_to_do() -> None:
     page = site()["reference/alerts.md"]
-    assert without_a_fix(page) == []
+    assert lacking(page) == {}
     assert page.count("\n### ") > 100
+    for kind in ("replica_ended", "log_silent", "not_all_seen", "process_ended", "pods_evicted"):
+        assert f"\n### {kind}\n" in page
     for line in ("    - 503: check that its replicas run", "- What to do: check the image's name and tag"):
         assert line in page, "the texts of tables are read"
+    titles = re.findall(r"^- Title: (.*)", page, re.MULTILINE)
+    assert "NAME is missing; or: NAME is down" in titles, "what a rule gives to a helper is read"
 
 
-def test_an_alert_without_a_fix_is_found() -> None:
+def test_an_alert_that_lacks_something_is_found() -> None:
+    good = "All trials have failed.\n\n- Title: NAME hangs\n- What to do: restart the old trainer\n\n"
     page = (
-        "### a\n\n- What to do: restart ...\n\n### b\n\n- Severity: info\n\n"
-        "### c\n\n- What to do: read the log of ...\n"
+        f"### a\n\n{good}## Others\n\nRules for others of them.\n\n### b\n\n{good}"
+        "### c\n\n- Title: NAME hangs\n- What to do: restart ...\n\n"
+        "### d\n\nIts word is not ours.\n\n- Title: NAME ...\n- What to do: restart the old trainer\n\n"
+        "### e\n\nRestart the old trainer.\n\n- Title: it is\n- What to do: restart the old trainer\n"
     )
-    assert without_a_fix(page) == ["a", "b"]
+    assert lacking(page) == {
+        "b": ["as a"],
+        "c": ["description", "fix"],
+        "d": ["title"],
+        "e": ["title", "repeats itself"],
+    }
+
+
+def test_texts_without_a_word_of_what_to_do_are_refused() -> None:
     for texts in (["..."], [], ["...; ..."]):
         with pytest.raises(ValueError, match="nothing of what to do"):
             fixes(texts)

@@ -26,21 +26,24 @@ COMPLETED = "unit/test_command_pages.py::test_bash_completes_by_the_installed_sc
 OTHERS = {
     r"uvx (liverl-tui demo|--from \./dist/)": ".ci/install-lines runs it with a wheel",
     r"(uv tool|pipx|pip) install \./dist/": ".ci/install-lines runs it with a wheel",
-    r"python3 -m venv \.venv && .*liverl-tui$": INSTALLED,
+    r"python3 -m venv \.venv && .*(liverl-tui|--no-build-isolation \.)$": INSTALLED,
+    r"source \.venv/bin/activate$": NOT_RUN + "it changes the reader's shell",
     r"docker (build|run) ": NOT_RUN + "the image is built by hand, see RELEASING.md",
     r'eval "\$\(liverl-tui completion bash\)"': COMPLETED,
     r"export LIVERL_SUPERVISE__TRUSTED_ROOTS=": NOT_RUN
     + "a variable of the reader's shell; the key is tested",
     r"mkdir -p ~/\.config/": NOT_RUN + "a folder of the reader's home",
-    r"setfacl -R -m u:NAME:": NOT_RUN + "a folder of the reader's; it needs another user",
+    r"setfacl (-R )?-m u:NAME:": NOT_RUN + "a folder of the reader's; it needs another user",
+    r"pgrep -af liverl\.daemon\.main": NOT_RUN + "it needs a live run",
     r"install -m 600 /dev/null ": NOT_RUN + "a file of the reader's home",
     r"(python3 -m venv|/opt/.*/pip install|cp) .*mini": "stack/test_cli_agent.py installs it in a folder of its own",
     r"npm install --prefix /opt/": "stack/test_npm_agents.py installs it in a folder of its own",
     r"cd examples/gsm8k$": "stack/test_verl_gsm8k.py works there",
-    r"uv run --with pyarrow make_rows\.py": "stack/test_verl_gsm8k.py makes the rows",
+    r"uv run --no-project --with pyarrow make_rows\.py": "stack/test_verl_gsm8k.py makes the rows",
     r"git clone https://": "unit/test_papers.py compares the address with pyproject.toml",
     r"cd liverl-tui$": NOT_RUN + "the folder that git has made",
-    r"uv run --with pyarrow to_parquet\.py": "unit/test_papers.py runs the script of the page",
+    r"uv run --no-project --with pyarrow to_parquet\.py": "unit/test_papers.py runs the script of the page",
+    r"python3 conversations\.py": "unit/test_papers.py runs the script of the page",
     r"sbatch job\.sbatch$": "slurm/test_job.py submits such a script",
     r"ssh -L 8420:": NOT_RUN + "it needs another host",
     r"exec liverl-tui up ": "slurm/test_preempted.py",
@@ -86,6 +89,15 @@ def test_every_command_is_run_parsed_or_marked() -> None:
     lines = shown()
     assert len(lines) > 80
     assert [(page, line) for page, line in lines if not status(line)] == []
+
+
+def test_uv_leaves_the_environment_of_a_checkout_as_it_is() -> None:
+    """In a checkout ``uv run`` takes it for its project: it replaces what requirements.lock has with the newest
+    versions, and leaves a ``uv.lock``."""
+    pages = {page: (ROOT / page).read_text("utf-8") for page in papers()}
+    lines = [(page, line) for page, text in pages.items() for line in text.splitlines() if "uv run " in line]
+    assert len(lines) > 3
+    assert [(page, line) for page, line in lines if "uv run --no-project " not in line] == []
 
 
 def test_no_entry_is_left_over() -> None:

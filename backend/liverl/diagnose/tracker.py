@@ -4,7 +4,7 @@ rule's ``linger`` is still the same symptom; one that lasts less than ``hold`` i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -116,17 +116,18 @@ Evaluate = Callable[[Window], Iterator[Symptom | Resolved]]
 class Rule:
     """A function that yields symptoms. ``hold``: seconds for which a symptom must persist before it is reported;
     ``linger``: seconds without it before it counts as cleared. ``alerts``: the ids of its symptoms without what follows
-    the first colon; None: the one that is called like the function."""
+    the first colon, each with what it means beside what the function's docstring says of all of them; None: the one
+    that is called like the function. The reference shows both."""
 
     look: Evaluate
     hold: float = 0.0
     linger: float = 30.0
-    alerts: tuple[str, ...] | None = None
+    alerts: Mapping[str, str] | None = field(default=None, hash=False)
 
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids of its symptoms, without what follows the first colon."""
-        return (self.look.__name__,) if self.alerts is None else self.alerts
+        return (self.look.__name__,) if self.alerts is None else tuple(self.alerts)
 
 
 class SymptomChange(NamedTuple):

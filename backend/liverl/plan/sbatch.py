@@ -11,8 +11,8 @@ from liverl.config import conditions, sizing
 from liverl.config.schema import RunConfig
 from liverl.plan.spec import Plan
 
-# Seconds before the time limit at which the run is told to stop: for its stop stages, and because the signal may come
-# up to 60 s late (sbatch(1), --signal).
+# Seconds before the time limit at which the run is told to stop: for its stop stages. Slurm may send the signal up to
+# 60 s earlier than asked for (sbatch(1), --signal), so that ``batch.margin`` is 180 by default.
 WARN_S = 120
 # A shorter limit would end the run while it starts; sbatch sends the signal at once if the limit is below ``WARN_S``.
 SHORTEST_S = 600

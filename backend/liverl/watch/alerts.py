@@ -50,8 +50,8 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
 
 
 def engines_ended(snapshot: Snapshot) -> list[Symptom]:
-    """Replicas that a trainer has started and that have ended while it goes on: verl waits for them without an end. At
-    the end of a training they end too."""
+    """A replica that a trainer has started has ended while the trainer goes on: verl starts no other one, and waits for
+    its answers without an end. Not at the end of a training, when its replicas end, too."""
     if not any(one.kind == "trainer" and one.state not in ("stopped", "failed") for one in snapshot.services):
         return []
     return [
@@ -70,8 +70,10 @@ def engines_ended(snapshot: Snapshot) -> list[Symptom]:
 
 
 def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
-    """Trainers that live and have written nothing for long. ``quiet``: service -> the pace of its log. A step may take
-    longer than its log's usual gap: then three of the steps."""
+    """A trainer lives and has written nothing to its log for five minutes, for five times its usual gap, and for three
+    times as long as a step takes; polls of its health do not count. Not where ``trainer_stalled`` says more.
+
+    ``quiet``: service -> the pace of its log."""
     longest = 3.0 * (snapshot.step_seconds or 0.0)
     found = []
     for name, pace in quiet.items():
@@ -95,7 +97,10 @@ def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
 
 
 def unseen(left_out: Sequence[str], at: float) -> list[Symptom]:
-    """What the view leaves out because of a limit. ``left_out``: in words; ``at``: Unix time."""
+    """The view leaves something out: the folder has more files than are looked at, lies deeper, or has longer logs.
+    The evidence names what.
+
+    ``left_out``: in words; ``at``: Unix time."""
     if not left_out:
         return []
     return [
@@ -114,8 +119,9 @@ def unseen(left_out: Sequence[str], at: float) -> list[Symptom]:
 
 
 def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
-    """Processes that were there and have exited. Where a log holds the cause, that is the alert, so that its log is
-    judged first. A trainer also exits when it is done."""
+    """A process that was there has exited, and no log says why: where one does, that is the alert, since only the
+    process that started it knows its exit status. A trainer also exits when it is done: its end is a
+    warning."""
     return [
         Symptom(
             id=f"process_ended:{service.name}",

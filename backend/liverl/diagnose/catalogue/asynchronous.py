@@ -32,9 +32,14 @@ _STALENESS, _CONCURRENT, _MOST, _REQUIRED = (
 )
 
 
+IDLES = {  # what each means
+    "trainer_idle": "the trainer waits for the rollouts",
+    "rollouter_idle": "the replicas wait for the trainer, as the queue between them is full",
+}
+
+
 def waits_for_the_other(window: Window) -> Iterator[Symptom | Resolved]:
-    """The trainer waits for rollouts, or the rollouts for the trainer, for more than ``IDLE`` of each of the newest
-    steps."""
+    """Raised if that takes more than ``IDLE`` of each of the newest steps, as a share from 0 to 1."""
     for who, other, fix in (
         ("trainer", "rollouts", _more_rollouts),
         ("rollouter", "trainer", _more_training),

@@ -25,17 +25,16 @@ def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
         shm, left = volume.what == SHARED_MEMORY, volume.seconds_left
         urgent = volume.free < FULL or (left is not None and left <= NOW_S)
         name = "disk_low" if volume.what == RUN_DIRECTORY else f"disk_low:{volume.folder}"
-        title = f"{'/dev/shm' if shm else 'the disk of the ' + volume.what} is "
         if volume.free < FULL:
-            title += "full"
+            how_full = "full"
         elif left is not None and left <= SOON_S:
-            title += f"full in about {_time(left)}"
+            how_full = f"full in about {_time(left)}"
         else:
-            title += "nearly full"
+            how_full = "nearly full"
         yield Symptom(
             id=name,
             severity="critical" if urgent else "warning",
-            title=title,
+            title=f"{'/dev/shm' if shm else 'the disk of the ' + volume.what} is {how_full}",
             cause=f"{size(volume.free)} of {size(volume.total)} are free{_rate(volume)}; "
             + (
                 "a process that cannot map shared memory ends with a bus error (SIGBUS)"

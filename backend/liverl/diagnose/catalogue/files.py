@@ -9,7 +9,7 @@ from liverl.model import Evidence, Symptom
 
 
 def file_unreadable(window: Window) -> Iterator[Symptom | Resolved]:
-    """Fire if a log, a metrics file or a file of a trial could not or must not be read."""
+    """A log, a metrics file or a file of a trial could not or must not be read."""
     files = window.now.unreadable
     if not files:
         return

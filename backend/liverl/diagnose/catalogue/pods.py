@@ -19,16 +19,17 @@ _TROUBLES = {  # kind -> what the pods are, why, and what to do; the API's own w
                       "harbor_runtime.num_workers, or add nodes"),
     "crash": ("crash again and again", "a container of these pods ends as soon as it begins",
               "read why it ended (kubectl logs POD --previous), and correct the image or its command"),
-    "deadline": ("ended by their deadline", "they lived longer than activeDeadlineSeconds, and were killed",
+    "deadline": ("ended by their deadline", "these pods lived longer than activeDeadlineSeconds, and were killed",
                  "raise k8s.pod_active_deadline_seconds above the time of the longest trial"),
-    "evicted": ("evicted", "their node was short of memory or disk, or a pod of higher priority took their place",
+    "evicted": ("evicted",
+                "the node of these pods was short of memory or disk, or a pod of higher priority took their place",
                 "give the pods requests that they keep to, or fewer trials at once (harbor_runtime.num_workers)"),
-    "node_gone": ("lost with their node", "their node was shut down, removed, or does not answer",
+    "node_gone": ("lost with their node", "the node of these pods was shut down, removed, or does not answer",
                   "see: kubectl get nodes; on spot machines losses are to be expected, and Harbor repeats the trials"),
 }  # fmt: skip
 
 
-IN_TROUBLE = tuple(f"pods_{kind}" for kind in _TROUBLES)
+IN_TROUBLE = {f"pods_{kind}": cause for kind, (_, cause, _) in _TROUBLES.items()}
 
 
 def unreachable(seen: SandboxesStatus) -> Symptom:
@@ -47,7 +48,8 @@ def unreachable(seen: SandboxesStatus) -> Symptom:
 
 
 def pods_in_trouble(window: Window) -> Iterator[Symptom | Resolved]:
-    """What has happened to pods of trials in the last ten minutes: one alert for each kind."""
+    """Raised for what has happened to pods of trials in the last ten minutes. The rewards of such trials say nothing
+    about the model."""
     seen = window.now.sandboxes
     for kind, (what, cause, fix) in _TROUBLES.items():
         ours = [one for one in (seen.troubles if seen is not None else ()) if one.kind == kind]

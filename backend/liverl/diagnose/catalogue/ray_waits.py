@@ -16,12 +16,12 @@ HOLD_S = 20.0
 
 
 def group_waits(window: Window) -> Iterator[Symptom | Resolved]:
-    """verl asks Ray for more than is free, and waits."""
+    """verl asks Ray for more than the cluster has free, and waits without a time limit of its own."""
     yield from _waits(window, groups=True)
 
 
 def actor_waits(window: Window) -> Iterator[Symptom | Resolved]:
-    """An actor waits for its only CPU."""
+    """The same of a request for one CPU or GPU at most: actors wait for each other's while they are created."""
     yield from _waits(window, groups=False)
 
 

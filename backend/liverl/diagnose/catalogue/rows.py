@@ -39,17 +39,20 @@ _DAMAGE = {
     ),
     "unreadable": _Damage(
         "trajectories of trials cannot be read",
-        "their proxy_trajectory.json is cut off or has another shape: the trainer cannot read it either, and the trial "
-        "is lost",
+        "the proxy_trajectory.json of these trials is cut off or has another shape: the trainer cannot read it either, "
+        "and the trials are lost",
         "check whether the disk is full (df) and whether the proxy was killed while it wrote",
         0.5,
     ),
 }
 
 
+DAMAGES = {f"rows_{flag}": damage.cause for flag, damage in _DAMAGE.items()}
+
+
 def rows_damaged(window: Window) -> Iterator[Symptom | Resolved]:
-    """Trials of a recent step whose rows cannot be trained as they are. Already one is worth a word: sound rows never
-    look like that."""
+    """Raised for one such trial of the two newest steps already: sound rows never look like that. Critical from half
+    of the trials of a step on."""
     for flag, damage in _DAMAGE.items():
         step = next((s for s in window.now.trials.steps[:RECENT_STEPS] if s.damaged.get(flag)), None)
         if step is None:

@@ -17,13 +17,15 @@ from liverl.rundir.log_names import read_log_name
 
 # Seconds for which a failure is reported after the restart: long enough to be seen by a person
 RESTARTED_S = 300.0
+DOWN_ALERTS = {  # what each means
+    "service_failed": "a service has ended with an error, and is not started again",
+    "service_gave_up": "a service was started again after each failure, until the failures came too often",
+}
 _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
 
 
 def service_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service does not run any more. ``service_failed`` (its title: NAME has failed): it ended and is not started
-    again. ``service_gave_up`` (NAME failed too often): it was started again after each failure, until the failures came
-    too often."""
+    """Critical where the run needs it, a warning where the trials go on without it."""
     now = window.now
     for service in now.services:
         if service.state not in DOWN:

@@ -33,8 +33,11 @@ def _start_again(now: Snapshot, replica: ReplicaStatus) -> tuple[str, str | None
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """A replica with a loaded model ran no request for a minute of a rollout, although there was work for it: requests
     ran or waited elsewhere. Longer than a pause between two turns of an agent, far shorter than a rollout. Either no
-    requests are sent to it, or it accepts none. ``liverl-tui restart REPLICA`` starts it again. Resolved once it runs a
-    request, or while a process of the run stands still, for which it may wait."""
+    requests are sent to it, or it accepts none; its log shows whether any arrive. If none do: a replica that the run
+    has started (``trainer.kind`` embedded or none) is started again by ``liverl-tui restart REPLICA``. One that verl
+    has started (``trainer.kind`` verl or command) cannot be started alone: ``liverl-tui restart trainer`` starts the
+    trainer again with all its replicas, verl's from the newest checkpoint, a launch script's as the script does.
+    Resolved once it runs a request, or while a process of the run stands still, for which it may wait."""
     now = window.now
     explained = waits_for_stalled(now) or (now.carrier == "proxy" and out_of_descriptors(window))
     for replica in now.replicas.items:
@@ -178,8 +181,8 @@ def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
-    """An expected replica has ended and is not started again. ``service_down`` reports those that are services of ours
-    and failed."""
+    """An expected replica has ended and is not started again. Not where ``service_failed`` or ``service_gave_up`` says
+    it: those are the replicas that the run itself starts."""
     now = window.now
     reported = {s.name for s in now.services if s.state in DOWN}
     for replica in _expected(window):
@@ -189,7 +192,7 @@ def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_late(window: Window) -> Iterator[Symptom | Resolved]:
-    """An expected replica was restarted and does not serve yet."""
+    """The same of a replica that was restarted and does not serve yet."""
     for replica in _expected(window):
         if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
             cause = f"{replica.state}: {replica.why}" if replica.why else replica.state

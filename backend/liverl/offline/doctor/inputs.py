@@ -116,7 +116,7 @@ class _Search:
 
     def look_at(self, path: Path) -> None:
         """Add what is at a path that was named."""
-        if not path.is_dir():
+        if not os.path.isdir(path):  # unlike Path.is_dir: a folder that must not be entered is unreadable
             one = look(path, named=True)
             if is_event_file(path.name) and one.size is not None:
                 one = msgspec.structs.replace(one, what=_EVENTS, missed=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable
@@ -81,7 +82,7 @@ def to_unpack(given: str) -> bool:
     """Whether what the user named needs a file of its own: standard input, or a compressed log."""
     suffix = Path(given).suffix.lower()
     packed = suffix in _OPEN and not given.lower().endswith(f".tar{suffix}")
-    return given == STDIN or (packed and Path(given).is_file())
+    return given == STDIN or (packed and os.path.isfile(given))
 
 
 def unpack(paths: Iterable[str], folder: Path, progress: Callable[[str], None] = lambda _: None) -> Unpacked:
