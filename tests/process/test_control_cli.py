@@ -243,7 +243,7 @@ def test_plain_mode_tells_the_facts_beside_the_events(background, tmp_path):
     backend = backend_of(run_dir)
     calls = "53 of 56 trials of step 7 call tools, mean reward 0.250"
     toy.wait_until(lambda: calls in out(), "the facts at the beginning")
-    assert "step 7 of 20" in out()
+    assert "7 of 20 steps done" in out()
     assert "61 of 64 trials of step 7 call tools" not in out()  # of those that have finished
     liverl.command(run_dir, "emit", count=3)
     toy.wait_until(lambda: "  2\n" in out(), "events too")
