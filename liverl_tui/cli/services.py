@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import find_run
+from liverl.rundir.index import RunLookupError, find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 from liverl_tui.cli.client import command_client
 from liverl_tui.cli.options import run_options, trust_option
@@ -43,13 +43,30 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
         except CommandError as error:
             if error.code != "unknown_service":
                 raise
-            hint = f": did you mean {error.did_you_mean}?" if error.did_you_mean else ""
+            hint = _of_run(str(args.get("service")), what.split()[0], run)
+            if not hint and error.did_you_mean:
+                hint = f": did you mean {error.did_you_mean}?"
             names = ", ".join(s.name for s in connection.snapshot().services)
             raise CliError(
                 f"no service {args.get('service')!r} in run {run.name}{hint} ({names})", ExitCode.USAGE
             ) from error
     echo(f"{what}: accepted" if answer.get("accepted") else answer.get("text") or f"{what}: done")
     return ExitCode.OK
+
+
+def _of_run(name: str, command: str, run: RunDir) -> str:
+    """How to name a run to a command whose word is a service's; "" if ``name`` is no run below the same run root."""
+    root = run.path.parent.parent
+    try:
+        meant = find_run(Path(name), root)
+    except RunLookupError:
+        return ""
+    way = (
+        f"liverl-tui {command} --run {name}"
+        if command == "stop"
+        else f"liverl-tui {command} --run {name} SERVICE"
+    )
+    return f": {meant.name} is a run: {way}"
 
 
 @click.command("restart")

@@ -712,6 +712,9 @@ def test_steering(cli, live):
     wrong = cli("restart", "proxi")
     assert wrong.returncode == 2
     assert "did you mean proxy? (proxy, replica-0)" in wrong.stderr
+    run = f"{run_dir.parent.name}/{run_dir.name}"
+    taken = cli("restart", run)
+    assert f"{run} is a run: liverl-tui restart --run {run} SERVICE (proxy, replica-0)" in taken.stderr
     assert cli("scale", "many").returncode == 2
     assert "no command scale" in cli("scale", "-1").stderr  # the toy cannot: a minus sign is no option
     waiting = cli("wait", "--for", "done", "--timeout", "0.3")
