@@ -36,11 +36,16 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     process = launch.up("two", *sets, before=hosts.on(0))
     Join(launch, hosts, 1, run.run_dir)  # may be started before the run
 
+    busy: set[str] = set()
+
     def trained(count: int) -> bool:
         assert process.poll() is None, launch.output("two").read_text()[-3000:]
+        if (run.run_dir / "control.sock").exists():
+            busy.update(one.node for one in run.snapshot().replicas.items if one.engine.running)
         return len(steps_of(run)) >= count
 
     wait_until(lambda: trained(2), RUN, "two steps")
+    assert busy == {"n0", "n1"}, "agents' calls reach the replica of each host"
     assert f"host n1 ({hosts.address(1)}) has joined: 2 of 2" in nodes_told(run)
     saved = run.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt"
     wait_until(saved.exists, what="a checkpoint")
