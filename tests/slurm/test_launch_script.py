@@ -80,6 +80,9 @@ ENV = {
     "TORCH_COMPILE_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Else the head asks for a token where some other ray.init() has left ~/.ray/auth_token, and the second host,
+    # which does not look for one, is refused.
+    "RAY_AUTH_MODE": "disabled",
 }
 
 
