@@ -19,6 +19,7 @@ from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor
+from liverl.diagnose.advice import fitted_cause, means
 from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.hosts.nodes import Nodes
@@ -203,7 +204,12 @@ class RunOutcome:
             who = "" if cause.text.startswith(("its ", "the ")) else "the trainer "
             not_done = "" if cause.id == UNJUDGED else "training has not completed: "
             text = f"{not_done}{who}{cause.text}. {cause.why.rstrip('.')}"
-            self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=cause.fix)
+            fix = self._with_fitting_advice(cause).fix
+            self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=fix)
+
+    def _with_fitting_advice(self, cause: Cause) -> Cause:
+        plan = self._supervisor.plan
+        return fitted_cause(cause, means(plan.inert, cpus=plan.cpus))
 
     def _explain(self, now: bool) -> None:
         """Read the logs for the cause while the services are being stopped."""
@@ -327,7 +333,8 @@ class RunOutcome:
         ``sandboxes``: what trials had in Docker, None if nothing."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         if verdict.cause is not None:
-            verdict = msgspec.structs.replace(verdict, cause=with_trials(verdict.cause, diagnosis))
+            cause = self._with_fitting_advice(with_trials(verdict.cause, diagnosis))
+            verdict = msgspec.structs.replace(verdict, cause=cause)
         steps = max(steps, verdict.step or 0)
         code, summary = verdict.exit_code, summary_of(verdict, diagnosis, rewards, steps, self._was_ready)
         if unkilled:

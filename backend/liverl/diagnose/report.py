@@ -96,14 +96,17 @@ def report(
     settings: Mapping[str, str] | None = None,
     stacks: Sequence[Saved] = (),
     notes: Sequence[str] = (),
+    *,
+    serves: str = "",
 ) -> str:
     """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
     ``files`` exist; ``settings``: the run's configuration, dotted key -> value; ``stacks``: of processes that hung, as
-    they were saved; ``notes``: sentences for the first list."""
+    they were saved; ``notes``: sentences for the first list; ``serves``: what the replicas
+    are, in words, "" = ``run.engine``."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
-        *_what_ran(snapshot, result, settings or {}),
+        *_what_ran(snapshot, result, settings or {}, serves),
         *(f"- {note}" for note in notes),
         "",
         *_why(snapshot, result),
@@ -114,7 +117,7 @@ def report(
     return redact.value("\n".join(lines) + "\n")
 
 
-def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:
+def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str], serves: str) -> Iterator[str]:
     total = result.total_steps or snapshot.total_steps
     wanted = f" of {total}" + (f" (from {result.steps_by})" if result.steps_by else "") if total else ""
     rewards, trials = snapshot.rewards, snapshot.trials
@@ -131,7 +134,8 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
         unknown = f", {trials.unrecorded} whose answers are not recorded" if trials.unrecorded else ""
         yield f"- trials: {trials.total}, {trials.finished} of them finished{without}{unknown}"
     if settings:
-        yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
+        shown = {**settings, **({"run.engine": serves} if serves else {})}
+        yield "- " + ", ".join(f"{word}: {shown.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas
     yield f"- topology: {snapshot.topology}, {quantity(replicas.expected, 'replica')}, host {snapshot.backend.host}"
     if snapshot.step_time is not None:

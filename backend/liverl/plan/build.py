@@ -83,6 +83,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         trial_timeout=config.proxy.request_timeout,
         ray=parts.ray,
         engine=config.run.engine,
+        serves=_serves(config),
+        cpus=conditions.on_cpus(config),
         replica_token_file=parts.token_file,
         adopted_port=parts.adopted_port,
         script=parts.script,
@@ -91,6 +93,17 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         notify=notify_plan(config),
         inert=_inert(loaded),
         warnings=(*loaded.warnings, *said, *divided),
+    )
+
+
+def _serves(config: RunConfig) -> str:
+    """What the replicas are, in words."""
+    if conditions.managed(config):
+        return config.run.engine
+    if conditions.command(config):
+        return "started by your launch script"
+    return (
+        "a small one on CPUs, no vLLM (verl.device: cpu)" if conditions.on_cpus(config) else "vllm, in verl"
     )
 
 

@@ -374,6 +374,8 @@ class Plan(msgspec.Struct, frozen=True):
     trial_timeout: float = 2400.0  # seconds; the proxy's request timeout
     ray: RayPlan | None = None  # topology verl
     engine: str = ""  # name in liverl.engines; "" in the plan of an older version
+    serves: str = ""  # what the replicas are, in words; "" in the plan of an older version
+    cpus: bool = False  # nothing of the run computes on GPUs; False in the plan of an older version
     # File with the token that the replicas require on every port, relative to the run directory; "" = they require
     # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
     replica_token_file: str = ""
