@@ -25,6 +25,7 @@ _LONGEST = 300  # characters of a line that is quoted
 
 
 _RAN = {"model.model_path": "model", "run.engine": "engine", "trainer.kind": "trainer"}
+RESUMES = "resumes"  # kind of the event that says from which step a further attempt trains
 _ENDS = (
     "stop",
     "run_failed",
@@ -46,6 +47,12 @@ class PastAlert(msgspec.Struct):
     newest: str = ""
     newest_at: float = 0.0
     with_run: bool = False
+
+
+def resumed_words(events: Iterable[Event], attempt: int) -> str:
+    """From which step a further attempt trained, as it was told at its beginning; "" if that was not known."""
+    told = (event.text for event in events if event.kind == RESUMES and event.data.get("attempt") == attempt)
+    return next(told, "")
 
 
 def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
@@ -82,6 +89,7 @@ def files(attempt: int) -> dict[str, str]:
         f"{own}/stacks": "stacks of processes that hung, one file each",
         "events.jsonl": "what happened, a line each",
         "metrics.jsonl": "the trainer's metrics, a line per step",
+        f"{own}/metrics.verl.1.jsonl": "the trainer's metrics, a line per step; of a further start .2, .3, ...",
         "trials": "trajectories and rewards",
         f"{own}/litellm.yaml": "the proxy's last configuration with replicas",
         "checkpoints": "what `--resume` goes on from",
@@ -98,15 +106,17 @@ def report(
     notes: Sequence[str] = (),
     *,
     serves: str = "",
+    resumed: str = "",
 ) -> str:
     """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
     ``files`` exist; ``settings``: the run's configuration, dotted key -> value; ``stacks``: of processes that hung, as
     they were saved; ``notes``: sentences for the first list; ``serves``: what the replicas
-    are, in words, "" = ``run.engine``."""
+    are, in words, "" = ``run.engine``; ``resumed``: from which step a further attempt trained, "" = not known."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
         *_what_ran(snapshot, result, settings or {}, serves),
+        *(f"- {note}" for note in ((resumed,) if resumed else ())),
         *(f"- {note}" for note in notes),
         "",
         *_why(snapshot, result),

@@ -375,6 +375,9 @@ class Plan(msgspec.Struct, frozen=True):
     ray: RayPlan | None = None  # topology verl
     engine: str = ""  # name in liverl.engines; "" in the plan of an older version
     serves: str = ""  # what the replicas are, in words; "" in the plan of an older version
+    # Directory of the checkpoints from the newest of which each attempt goes on, in the run directory unless absolute;
+    # "" = the run has none, its launch script or its configuration decides, or an older version planned it.
+    resumes_from: str = ""
     cpus: bool = False  # nothing of the run computes on GPUs; False in the plan of an older version
     # File with the token that the replicas require on every port, relative to the run directory; "" = they require
     # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
