@@ -42,7 +42,10 @@ def test_what_differs_is_told_and_what_does_not_is_not(
         "0.250 -> 0.703",
         "0.250 -> 0.000",
     ]
-    assert [word.strip() for word in told["duration of its last attempt"] if word.strip()] == ["60 s", "60 s"]
+    assert [word.strip() for word in told["duration of its last attempt"] if word.strip()] == [
+        "1m00s",
+        "1m00s",
+    ]
     assert "the configurations differ in 2 keys:" in lines
     assert any(line.split() == ["algorithm.learning_rate", "0.3", "2.5"] for line in lines)
     assert any(line.split() == ["run.seed", "0", "3"] for line in lines)

@@ -21,7 +21,8 @@ from liverl.observe.checkpoints import LATEST, first_step_words, newest_checkpoi
          "(verl.device: cpu)", True, ""),
         ("h200-smoke", ("model.model_path=/m",), "vllm, in verl", False, "checkpoints"),
         ("vllm-managed", ("model.model_path=/m",), "vllm", False, ""),
-        ("liverl-gen1", ("trainer.kind=command", "trainer.command=[/x.sh]"), "started by your launch script", False, ""),
+        ("liverl-gen1", ("trainer.kind=command", "trainer.command=[/x.sh]"), "started by your launch script", False,
+         ""),
     ],
 )  # fmt: skip
 def test_replicas_and_checkpoints(

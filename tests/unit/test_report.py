@@ -50,7 +50,7 @@ def test_it_says_how_far_the_run_came_and_why_it_ended() -> None:
         "- go on with: `liverl-tui up --resume p/n`",
     ):
         assert f"{line}\n" in text
-    assert "1 h 2 min\n" in text
+    assert "1h02m\n" in text
     assert text.startswith("# ") and "attempt 2: failed: ValueError: x\n" in text
 
 

@@ -16,6 +16,7 @@ from liverl.observe.metrics.rewards import change
 from liverl.procs.stack_text import Saved, in_order, quoted
 from liverl.rundir.commands import next_command
 from liverl.util import redact
+from liverl.util.ages import duration
 from liverl.util.plural import quantity
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
@@ -132,7 +133,7 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str], s
     wanted = f" of {total}" + (f" (from {result.steps_by})" if result.steps_by else "") if total else ""
     rewards, trials = snapshot.rewards, snapshot.trials
     yield f"- state: {result.state}, exit code {result.exit_code}"
-    took = _took(result.ended_at - result.started_at)
+    took = duration(result.ended_at - result.started_at)
     yield f"- time: {_clock(result.started_at)} to {_clock(result.ended_at)}, {took}"
     yield f"- steps: {result.steps}{wanted}"
     if (ends := change(rewards)) is not None:
@@ -278,9 +279,3 @@ def _quoted(text: str) -> str:
 
 def _clock(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-def _took(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -10,7 +10,7 @@ from liverl.rundir.commands import next_command
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
-from liverl_tui.text.facts import batch_words, remaining, stalled_for
+from liverl_tui.text.facts import batch_words, lasted, remaining, stalled_for
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -222,8 +222,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
             )
         )
     if result is not None or state not in ("stopped", "failed"):  # of a foreign run nobody says when it ended
-        lasted = duration((result.ended_at if result is not None else now) - snapshot.started_at)
-        parts.append(Part(6, ((("elapsed ", "dim"), (lasted, "text")), ((lasted, "text"),), _NONE)))
+        time = duration(now - snapshot.started_at if result is None else lasted(snapshot))
+        parts.append(Part(6, ((("elapsed ", "dim"), (time, "text")), ((time, "text"),), _NONE)))
     parts += _readonly(readonly)
     parts.append(
         Part(7, ((("on ", "dim"), (f"{snapshot.backend.host}, {snapshot.topology}", "text")), _NONE))

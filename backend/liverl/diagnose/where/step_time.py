@@ -11,9 +11,9 @@ from liverl.diagnose.where.bottleneck import LEAST_STEPS, Kind, bottleneck
 from liverl.diagnose.where.rollouts import Rollouts, of_metrics, of_trials
 from liverl.diagnose.where.slower import slower
 from liverl.model import StepTime, TrialsStatus
+from liverl.observe.metrics.pace import NEWEST  # what was mended before is no bottleneck any more
 from liverl.observe.metrics.recent import RecentSteps
 
-NEWEST = 10  # steps that are looked at: what was mended before them is no bottleneck any more
 _EMBEDDED = "timing_s/trial/mean"  # a metric that only the embedded trainer has
 _ASYNC = "fully_async/"  # its trainer waits for samples, not for the last trial of a step
 
