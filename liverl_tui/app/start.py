@@ -20,6 +20,7 @@ from liverl_tui.data.first_start import first_start
 from liverl_tui.data.first_view import FirstLook
 from liverl_tui.data.last_visit import read_visit, write_visit
 from liverl_tui.keys import in_force
+from liverl_tui.text.as_typed import as_typed
 
 if TYPE_CHECKING:
     from liverl.replay.archive import Recording
@@ -200,7 +201,7 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[...,
         return Closed(app.return_code)
     if app.next_run is not None:
         return Closed(ExitCode.OK, app.next_run)
-    _print(farewell(app.view, run.name, str(run.path)))
+    _print(as_typed(farewell(app.view, run.name, str(run.path))))
     result = run.read_result() if app.view.link == "ended" else None
     return Closed(result.exit_code if result is not None else ExitCode.OK)
 

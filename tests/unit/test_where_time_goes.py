@@ -434,5 +434,5 @@ def test_lines_of_text() -> None:
         "slower: it",
     ]
     assert lines(StepTime(1, 2.0, {"generate": 1.0})) == [
-        "a step takes 2 s (the newest step): rollouts 100 %"
+        "a step takes 2.0 s (the newest step): rollouts 100 %"
     ]
