@@ -105,15 +105,16 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     gc.disable()
     try:
         from liverl_tui.app.app import LiverlApp
-        from liverl_tui.data.demo_source import DemoSource, what_it_showed
+        from liverl_tui.data.demo_source import DemoSource, demo_farewell
         from liverl_tui.keys.bindings import find
 
         back, play = find("app", "seek_demo(-1)").mention, find("app", "pause_demo").mention
         words = f"{back} goes back, {play} plays it again, {find('app', 'leave').mention} quits"
+        source = DemoSource(
+            player, clock, settings.interval, again=again, loop=loop, speed=speed, words_at_end=words
+        )
         app = LiverlApp(
-            DemoSource(
-                player, clock, settings.interval, again=again, loop=loop, speed=speed, words_at_end=words
-            ),
+            source,
             why_readonly="this is a recorded run",
             theme=settings.theme,
             problems=settings.problems,
@@ -128,10 +129,7 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     finally:
         gc.enable()
     if not app.return_code:
-        _print(
-            f"that was a recorded run: {what_it_showed(app.view.snapshot)}\n"
-            "to start one that needs no GPU: liverl-tui up; to look at one of yours: liverl-tui watch DIR"
-        )
+        _print(as_typed(demo_farewell(app.view.snapshot, early=not source.over)))
     return app.return_code or ExitCode.OK
 
 

@@ -31,6 +31,7 @@ from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.state_machine import RUN_ENDS, STOP_REQUESTED
 from liverl.util.signals import StopRequests
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
@@ -183,7 +184,7 @@ class RunOutcome:
             else:
                 self._say_ended(verdict)
         self._journal(now)
-        self._supervisor.begin_stop(now=now)
+        self._supervisor.begin_stop(now=now, why=_why_stopped(self.verdict))
 
     def _journal(self, now: bool) -> None:
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
@@ -263,7 +264,7 @@ class RunOutcome:
             return
         if self.verdict.unread is not None:
             self._explain(bool(record.get("now")))
-        self._supervisor.begin_stop(now=bool(record.get("now")))
+        self._supervisor.begin_stop(now=bool(record.get("now")), why=_why_stopped(self.verdict))
 
     def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
         """Stop the run on behalf of ``who``. A later request with ``now`` kills what is still being stopped. ``why``:
@@ -401,3 +402,8 @@ def _unjudged(trainer: Instance, supervisor: RunSupervisor) -> Cause:
         fix="Compare the end of its log with the steps that you expect: "
         f"liverl-tui doctor {shlex.quote(str(supervisor.run_dir))}",
     )
+
+
+def _why_stopped(verdict: Verdict) -> str:
+    """Why its services are stopped: somebody has asked for it, or the run ends by itself."""
+    return STOP_REQUESTED if verdict.state == "stopped" else RUN_ENDS
