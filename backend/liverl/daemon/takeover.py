@@ -11,7 +11,6 @@ from pathlib import Path
 from liverl.daemon.run import Run
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
-from liverl.diagnose.report import RESUMES
 from liverl.exit_codes import ExitCode
 from liverl.observe.checkpoints import first_step_words, newest_checkpoint
 from liverl.plan import moved
@@ -149,7 +148,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         )
         if supervisor.attempt > 1 and plan.resumes_from:
             step = newest_checkpoint(supervisor.run_dir / plan.resumes_from)
-            supervisor.say(RESUMES, first_step_words(step), step=step, attempt=supervisor.attempt)
+            supervisor.say("resumes", first_step_words(step), step=step, attempt=supervisor.attempt)
         for change in plan.changes:
             if change.attempt == supervisor.attempt:
                 supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")
