@@ -182,9 +182,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     fatal: bool = True  # the run fails if this service gives up
     # A file, relative to the run directory, that must have changed since the last automatic start; "" = none.
     restart_needs: str = ""
-    stage_parser: str = (
-        ""  # reads boot stages in its log: litellm, trainer, ray, smoke, or an engine's; "" = none
-    )
+    # Reads boot stages in its log: litellm, trainer, ray, smoke, or an engine's; "" = none.
+    stage_parser: str = ""
     owner: Owner = "ours"
 
     @property
