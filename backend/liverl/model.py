@@ -628,7 +628,7 @@ class BatchEnd(msgspec.Struct, frozen=True):
 class Bottleneck(msgspec.Struct, frozen=True):
     """What most of a step waits for. ``share``: of its time, 0..1; ``what``: tail, waves, tool, sandbox, verifier,
     replica, reward, log_probs, update, weights, checkpoint or validation; ``sentence``: with what to do about it;
-    ``key``: of the configuration, that moves it, or for a replica a command."""
+    ``key``: of the configuration, that moves it, or for a replica a command; "" if none of this run does."""
 
     share: float
     what: str

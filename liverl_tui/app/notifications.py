@@ -20,6 +20,7 @@ from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
 from liverl_tui.term.desktop import sequence
 from liverl_tui.term.terminal import WindowTitle, has_title
+from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.words import LEVEL_GLYPH, one_line
 from liverl_tui.widgets.base.cells import fit
 
@@ -236,7 +237,7 @@ class Notifications:
             "warning": f"{LEVEL_GLYPH['warning']} ",
             "error": f"{LEVEL_GLYPH['error']} ",
         }
-        line = one_line(text)
+        line = one_line(as_typed(text))
         if brief:
             line = fit(line, self._host.size.width - _BESIDE).rstrip()
         toast = Toast(glyph[severity] + line, "", severity, timeout, markup=False, about=about)

@@ -20,6 +20,7 @@ from liverl_tui.data.first_start import first_start
 from liverl_tui.data.first_view import FirstLook
 from liverl_tui.data.last_visit import read_visit, write_visit
 from liverl_tui.keys import in_force
+from liverl_tui.text.as_typed import as_typed
 
 if TYPE_CHECKING:
     from liverl.replay.archive import Recording
@@ -104,15 +105,16 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     gc.disable()
     try:
         from liverl_tui.app.app import LiverlApp
-        from liverl_tui.data.demo_source import DemoSource, what_it_showed
+        from liverl_tui.data.demo_source import DemoSource, demo_farewell
         from liverl_tui.keys.bindings import find
 
         back, play = find("app", "seek_demo(-1)").mention, find("app", "pause_demo").mention
         words = f"{back} goes back, {play} plays it again, {find('app', 'leave').mention} quits"
+        source = DemoSource(
+            player, clock, settings.interval, again=again, loop=loop, speed=speed, words_at_end=words
+        )
         app = LiverlApp(
-            DemoSource(
-                player, clock, settings.interval, again=again, loop=loop, speed=speed, words_at_end=words
-            ),
+            source,
             why_readonly="this is a recorded run",
             theme=settings.theme,
             problems=settings.problems,
@@ -127,10 +129,7 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     finally:
         gc.enable()
     if not app.return_code:
-        _print(
-            f"that was a recorded run: {what_it_showed(app.view.snapshot)}\n"
-            "to start one that needs no GPU: liverl-tui up; to look at one of yours: liverl-tui watch DIR"
-        )
+        _print(as_typed(demo_farewell(app.view.snapshot, early=not source.over)))
     return app.return_code or ExitCode.OK
 
 
@@ -200,7 +199,7 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[...,
         return Closed(app.return_code)
     if app.next_run is not None:
         return Closed(ExitCode.OK, app.next_run)
-    _print(farewell(app.view, run.name, str(run.path)))
+    _print(as_typed(farewell(app.view, run.name, str(run.path))))
     result = run.read_result() if app.view.link == "ended" else None
     return Closed(result.exit_code if result is not None else ExitCode.OK)
 

@@ -11,13 +11,13 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.observe.metrics.rewards import ends_words
-from liverl.util.ages import ago
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.cli.options import UpOptions, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.table import aligned
+from liverl_tui.text.words import duration
 
 if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed, Sort
@@ -94,7 +94,7 @@ def _cells(one: RunListed) -> tuple[str, ...]:
         started,
         steps if one.total_steps is None else f"{steps}/{one.total_steps}",
         _reward(one),
-        "-" if one.seconds is None else ago(one.seconds),
+        duration(one.seconds),
         visible(Path(one.model).name) or "-",
         visible(one.run_dir),
     )

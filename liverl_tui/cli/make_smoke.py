@@ -17,6 +17,7 @@ from liverl.util.remove_tree import remove_tree
 from liverl_tui.cli import numbers
 from liverl_tui.cli.options import UpOptions, config_options
 from liverl_tui.cli.output import echo
+from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def make_smoke_command(directory: str, steps: int, **values: Any) -> int:
         remove_tree(draft)
     echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
     options = UpOptions.of(values)
-    echo(f"  {next_command(options, folder)}{options.to_fill_in}")
+    echo(f"  {as_typed(next_command(options, folder))}{options.to_fill_in}")
     return ExitCode.OK
 
 

@@ -7,11 +7,14 @@ import sys
 import click
 
 from liverl.util.visible import visible, visible_json
+from liverl_tui.text.as_typed import as_typed
 
 
 def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
-    """Print text for people to stdout, or to stderr with ``err``. ``nl``: end it with a newline."""
-    click.echo(visible(str(text), lines=True), err=err, nl=nl)
+    """Print text for people to stdout, or to stderr with ``err``, where commands of this program are named as it was
+    called. ``nl``: end it with a newline."""
+    words = as_typed(str(text)) if err else str(text)
+    click.echo(visible(words, lines=True), err=err, nl=nl)
 
 
 def echo_json(document: str) -> None:

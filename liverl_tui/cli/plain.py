@@ -29,6 +29,7 @@ from liverl.rundir.commands import ended_commands, next_command
 from liverl.rundir.layout import RunDir
 from liverl.util.descriptors import readable
 from liverl.util.signals import StopRequests
+from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.facts import plain_facts
 from liverl_tui.text.words import one_line
 
@@ -87,7 +88,7 @@ class EventLines:
 
     def note(self, text: str, level: Level = "info") -> None:
         """Write a message of this program, not of the run, with the present time."""
-        self.write(self.format(time.time(), "liverl-tui", text, level))
+        self.write(self.format(time.time(), "liverl-tui", as_typed(text), level))
 
     def write(self, line: str) -> None:
         """Write one line and flush it.

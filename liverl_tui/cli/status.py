@@ -22,6 +22,7 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
 from liverl_tui.cli.run_to_read import run_to_read
+from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
         if snapshot is not None and snapshot.smoke:
             echo(f"  {SMOKE}")
         if (command := next_command(result)) is not None:
-            echo(f"  to resume: {command}")
+            echo(f"  to resume: {as_typed(command)}")
     elif live:
         age = "" if snapshot is None else f", {max(0.0, time.time() - snapshot.at):.0f} s old"
         echo(f"{why}\nThis is the newest state that its files record{age}:")
@@ -215,7 +216,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
             if orphaned
             else "none of its services can still be running here"
         )
-        echo(f"  {services}; to continue: liverl-tui up --run {shlex.quote(str(run.path))}")
+        command = as_typed(f"liverl-tui up --run {shlex.quote(str(run.path))}")
+        echo(f"  {services}; to continue: {command}")
     for removal in read_cleaned(run.path):
         echo(f"  {removal.words}")
     if snapshot is not None:

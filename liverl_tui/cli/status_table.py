@@ -15,6 +15,7 @@ from liverl_tui.text.facts import (
     disk_words,
     doing,
     ended,
+    lasted,
     machine_words,
     no_gpus_words,
     pace_words,
@@ -110,11 +111,11 @@ def _head(s: Snapshot) -> str:
     step = f"  step {s.step}" + (f"/{s.total_steps}" if s.total_steps else "") if s.step is not None else ""
     attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
     # Of a run of somebody else that has ended nobody says when.
-    lasted = "" if s.state in ("stopped", "failed") else f"up {duration(s.at - s.started_at)}"
+    time = "" if s.state in ("stopped", "failed") else f"up {duration(lasted(s))}"
     if s.result is not None:
-        lasted = f"took {duration(s.result.ended_at - s.started_at)}"
+        time = f"took {duration(lasted(s))}"
     smoke = f"  [{SMOKE}]" if s.smoke else ""
-    return f"{s.run}{smoke}  {doing(s)}{step}{attempt}  {lasted}".rstrip()
+    return f"{s.run}{smoke}  {doing(s)}{step}{attempt}  {time}".rstrip()
 
 
 def _hosts(s: Snapshot) -> list[Line]:

@@ -12,7 +12,6 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
-from liverl.util.plural import quantity
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import LINES, ROW, STEP
@@ -166,8 +165,8 @@ def ls_command(
 ) -> int:
     """List trials, the newest first.
 
-    Without --step, only the newest 200 trials are searched; with --filter or --sort, all trials of the run: an index is
-    then kept in trials.index of the run's directory. A time that ends with + is still running.
+    Without --step, only the newest 200 trials are searched; with --filter, --sort, or -n above 200, all trials of the
+    run: an index is then kept in trials.index of the run's directory. A time that ends with + is still running.
 
     Quote a FILTER, since the shell reads < and > itself. Terms are separated by blanks, and all must hold. Numbers:
     reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
@@ -180,7 +179,7 @@ def ls_command(
     from msgspec.structs import replace
 
     from liverl.observe.trials.query import with_step
-    from liverl.offline.trials import Wanted, encoded, listed, listed_of_all
+    from liverl.offline.trials import Wanted, encoded, listed, listed_of_all, needs_index
 
     run_dir, state, live = _present(run, run_root)
     wanted = Wanted(task, flags, states, error, waits_for or "", query)
@@ -188,7 +187,7 @@ def ls_command(
         raise click.UsageError("--slowest sorts by time: leave out --sort, or --slowest")
     if step is not None and sort is not None:
         wanted, step = replace(wanted, query=with_step(query, step)), None
-    if step is None and (not query.empty or sort is not None):
+    if step is None and (not query.empty or sort is not None or needs_index(state, most)):
         sort = ("time", True) if slowest else sort
         found = _asked(lambda: listed_of_all(run_dir, state, live, wanted, most, sort))
     else:
@@ -198,23 +197,12 @@ def ls_command(
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK
-    if found.trials:
-        from liverl_tui.cli.trials_table import table
+    from liverl_tui.cli.trials_table import left_out, table
 
+    if found.trials:
         _print(table(found.trials, time.time(), _width()))
-    if found.matched < found.total or len(found.trials) < found.matched:
-        of = f"step {found.step}" if found.step is not None else "the run"
-        more = "" if len(found.trials) == found.matched else f"; -n {found.matched} shows all"
-        if not found.matched:
-            words = f"no trial of {of} matches ({found.total} searched)"
-        elif found.matched == found.total:
-            words = f"{len(found.trials)} of {quantity(found.total, 'trial')} of {of}{more}"
-        else:
-            matching = quantity(found.matched, "matching trial")
-            words = f"{len(found.trials)} of {matching} ({found.total} in {of}){more}"
+    if (words := left_out(found, filtered=wanted != Wanted())) is not None:
         echo(words, err=True)
-    elif not found.trials:
-        echo(f"run {run_dir.name} has no trials yet", err=True)
     return ExitCode.OK
 
 

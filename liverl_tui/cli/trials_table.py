@@ -9,7 +9,7 @@ from typing import NamedTuple
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import SlowTrial
 from liverl.observe.trials.phases import PHASES, acts_in
-from liverl.offline.trials import TrialShown, marks_of
+from liverl.offline.trials import TrialShown, TrialsListed, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
@@ -98,6 +98,26 @@ def table(heads: Sequence[TrialHead], now: float, width: int | None = None) -> l
     rows = [[column.title for column in columns]]
     rows += [[column.text(head, now) for column in columns] for head in heads]
     return [_line(row, columns, widths) for row in rows]
+
+
+def left_out(found: TrialsListed, *, filtered: bool) -> str | None:
+    """Which trials a list leaves out, and which -n shows them; None if it has all trials of the run or the step.
+    ``filtered``: only trials that match were wanted."""
+    shown, of = len(found.trials), "the run" if found.step is None else f"step {found.step}"
+    if not found.total:
+        return f"run {found.run} has no trials yet"
+    if not filtered and shown == found.total:
+        return None
+    only_newest = found.searched < found.total
+    searched = f"the newest {found.searched} of {found.total} trials" if only_newest else str(found.total)
+    if not filtered:
+        return f"{shown} of {quantity(found.total, 'trial')} of {of}; -n {found.total} shows all"
+    more = f"; -n {found.total} searches all" if only_newest else ""
+    if not found.matched:
+        return f"no trial of {of} matches ({searched} searched){more}"
+    if not only_newest and shown < found.matched:
+        more = f"; -n {found.matched} shows all"
+    return f"{shown} of {quantity(found.matched, 'matching trial')} of {of} ({searched} searched){more}"
 
 
 class Rows:

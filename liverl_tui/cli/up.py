@@ -400,8 +400,17 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             f"To start another run, give --name NAME. To resume it: {again.command_line()}{again.to_fill_in}",
             ExitCode.USAGE,
         )
-    text = f"resuming run {run.name} as attempt {result.attempt + 1}"
+    text = f"resuming run {run.name} as attempt {result.attempt + 1}{_from_where(run, changed)}"
     return _start(run, options, text, resume=True, changed=changed)
+
+
+def _from_where(run: RunDir, changed: PlanChange | None) -> str:
+    """``: no checkpoint: training starts at step 1``; "" where nobody but the trainer knows."""
+    from liverl.daemon.launch import resumes_from
+    from liverl.observe.checkpoints import first_step_words, newest_checkpoint
+
+    folder = changed.plan.resumes_from if changed is not None else resumes_from(run.path)
+    return f": {first_step_words(newest_checkpoint(run.path / folder))}" if folder else ""
 
 
 def _backend(run: RunDir, options: UpOptions) -> LiveBackend | DeadBackend:

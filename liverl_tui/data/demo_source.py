@@ -65,6 +65,15 @@ def what_it_showed(snapshot: Snapshot | None) -> str:
     return f"{steps}; {serious}" if serious else steps
 
 
+def demo_farewell(snapshot: Snapshot | None, *, early: bool) -> str:
+    """What is said after the interface has closed. ``early``: before the end of the recording."""
+    left = "you left before the end of this recorded run" if early else "that was a recorded run"
+    return (
+        f"{left}: {what_it_showed(snapshot)}\n"
+        "to start one that needs no GPU: liverl-tui up; to look at one of yours: liverl-tui watch DIR"
+    )
+
+
 class DemoSource:
     """Plays ``player``, from what ``clock`` says of now on. ``interval``: seconds between two views. ``again``: makes a
     player of the same recording at its beginning, in the same run directory; None: it cannot go back. ``loop``: after

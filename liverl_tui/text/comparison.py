@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.rewards import ends_words
-from liverl.util.ages import ago
+from liverl.util.ages import step_length
 from liverl.util.plural import quantity
 from liverl_tui.text.table import aligned
-from liverl_tui.text.words import cut
+from liverl_tui.text.words import cut, duration
 
 if TYPE_CHECKING:
     from liverl.observe.metrics.parting import Parting
@@ -100,6 +101,10 @@ def _number(value: float | None) -> str:
     return f"{value:.3f}" if 0.01 <= abs(value) < 1000 or not value else f"{value:.3g}"
 
 
+def _step(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else step_length(seconds)
+
+
 def _reward(one: Compared) -> str:
     return ends_words(one.reward_first, one.reward_last, one.steps, _number) or UNKNOWN
 
@@ -116,8 +121,8 @@ _ROWS = (
     ("attempts", lambda one: str(one.attempts)),
     ("reward, first -> last 3 steps", _reward),
     ("validation, newest", lambda one: _number(one.validation)),
-    ("seconds per step", lambda one: _number(one.step_seconds)),
-    ("duration of its last attempt", lambda one: UNKNOWN if one.seconds is None else ago(one.seconds)),
+    (f"a step, median of newest {NEWEST}", lambda one: _step(one.step_seconds)),
+    ("duration of its last attempt", lambda one: duration(one.seconds)),
     ("cause", lambda one: one.cause or UNKNOWN),
 )
 
@@ -215,7 +220,7 @@ def parting_words(found: Parting) -> str:
     if found.parts is None or found.by is None:
         return f"differs from step {found.differs} on, sometimes above, sometimes below"
     side = "above" if found.by > 0 else "below"
-    return f"{side} from step {found.parts} on, by {_number(abs(found.by))}"
+    return f"{side} from step {found.parts} on, by {_number(abs(found.by))} on average"
 
 
 def _alerts(runs: Sequence[Compared]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
 from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
+from liverl.util.ages import step_length
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
@@ -21,9 +22,9 @@ _STALLS = ("trainer_stalled:", "process_stopped:trainer", "process_blocked:train
 _STATES_WITH_PROCESSES = (*_STATES_WITH_WORK, "unsupervised")
 
 
-def seconds(value: float) -> str:
-    """A duration in seconds as ``3.4 s``, ``41 s`` or, from 99.5 s on, ``12m03s``."""
-    return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s" if value < 99.5 else duration(value)
+def lasted(s: Snapshot) -> float:
+    """Seconds from the start of a run's newest attempt to its end, or until now."""
+    return s.at - s.started_at if s.result is None else s.result.ended_at - s.result.started_at
 
 
 def stalled_for(s: Snapshot) -> float | None:
@@ -57,7 +58,7 @@ def pace_words(s: Snapshot) -> str | None:
     if s.step_seconds is None:
         return None
     rest = remaining(s)
-    return f"{seconds(s.step_seconds)} a step" + (f", about {duration(rest)} left" if rest else "")
+    return f"{step_length(s.step_seconds)} a step" + (f", about {duration(rest)} left" if rest else "")
 
 
 def batch_words(s: Snapshot, now: float | None = None) -> str | None:
@@ -334,8 +335,8 @@ def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[st
 def _facts(s: Snapshot) -> list[tuple[str, str]]:
     """(name, sentence) of each fact that is known."""
     again = f", attempt {s.attempt}" if s.attempt > 1 else ""
-    lasted = "took" if s.result is not None else "up"
-    run = f"run {doing(s)}{again}, {lasted} {age(s.at - s.started_at)}"
+    time = f"up {age(lasted(s))}" if s.result is None else f"took {duration(lasted(s))}"
+    run = f"run {doing(s)}{again}, {time}"
     facts = [
         ("smoke", SMOKE if s.smoke else None),
         ("training", step_words(s)),

@@ -68,7 +68,10 @@ def of_service(service: ServiceStatus, now: float) -> StatusLabel:
     if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
         return StatusLabel("✔", "done", "ok")
     if service.kind == "task" and service.state == "ready":  # a task is ready as soon as its process runs
-        return StatusLabel("◐", f"running {duration(now - service.since)}", "info", kind="running")
+        ran = duration(now - service.since)
+        return StatusLabel(
+            "◐", f"{service.stage or 'running'} {ran}", "info", short=f"running {ran}", kind="running"
+        )
     if service.state == "ready" and service.incoming_pid is not None:
         return StatusLabel("●", "ready, being replaced", "ok", short="replacing")
     if service.state == "ready" and service.retiring_pids:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from liverl.diagnose.where.words import lines as where_lines
+from liverl.util.ages import step_length
 from liverl.util.plural import quantity
 from liverl_tui.text.table import aligned
 from liverl_tui.text.words import number, one_line
@@ -21,7 +22,7 @@ def lines(shown: TimelineShown) -> Iterator[str]:
     """The parts of the step, what its trials waited for, the slowest of them, replicas, GPUs, and what is not known;
     then the newest steps together."""
     step = shown.step
-    took = f", {step.seconds:.3g} s" if step.seconds is not None else ""
+    took = f", {step_length(step.seconds)}" if step.seconds is not None else ""
     state = " (still running)" if step.running else " (cut off: the run has ended)" if step.cut_off else ""
     yield f"step {step.step} of {shown.run}{took}{state}"
     yield from _shares("part", step.parts, step.seconds)

@@ -7,6 +7,7 @@ import time
 
 from liverl.logs.text import plain
 from liverl.model import Level, RunState, ServiceState
+from liverl.util import ages
 
 GLYPH: dict[ServiceState, str] = {
     "waiting": "◌",
@@ -77,15 +78,7 @@ def state_word(state: str) -> str:
 
 def duration(seconds: float | None) -> str:
     """``41s``, ``12m03s``, ``3h05m``, ``2d04h``; ``-`` for None; a negative one counts as 0."""
-    if seconds is None:
-        return UNKNOWN
-    total = max(0, int(seconds))
-    minutes, hours, days = total // 60, total // 3600, total // 86400
-    if days:
-        return f"{days}d{hours % 24:02}h"
-    if hours:
-        return f"{hours}h{minutes % 60:02}m"
-    return f"{minutes}m{total % 60:02}s" if minutes else f"{total}s"
+    return UNKNOWN if seconds is None else ages.duration(seconds)
 
 
 def age(seconds: float | None) -> str:

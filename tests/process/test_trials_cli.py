@@ -56,7 +56,7 @@ def test_trials_of_a_live_run_and_of_one_that_has_ended(run: ToyRun) -> None:
     listed = run_cli("trials", "ls", "--state", "running", *which)
     assert listed.returncode == 0, listed.stderr
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["NAME", "two-0a1b2c"]
-    assert listed.stderr == "1 of 1 matching trial (2 in the run)\n"
+    assert listed.stderr == "1 of 1 matching trial of the run (2 searched)\n"
     assert run_cli("trials", "ls", "-n", "1", *which).stderr == "1 of 2 trials of the run; -n 2 shows all\n"
     assert (
         run_cli("trials", "ls", "--task", "none", *which).stderr

@@ -12,14 +12,14 @@ import pytest
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, snapshot, view
 
-from liverl.model import Snapshot
+from liverl.model import Rewards, Snapshot
 from liverl.replay.archive import read
 from liverl.replay.clock import ReplayClock
 from liverl.replay.player import Player
 from liverl.util.remove_tree import remove_tree
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.cli.demo import PACKAGED
-from liverl_tui.data.demo_source import OVER, DemoSource, what_it_showed
+from liverl_tui.data.demo_source import OVER, DemoSource, demo_farewell, what_it_showed
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -271,3 +271,15 @@ def test_where_nothing_can_be_noted_no_hints_come_back(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert first_start() is False
+
+
+@pytest.mark.parametrize(
+    ("early", "said"),
+    [
+        (True, "you left before the end of this recorded run: 2 of 5 steps\n"),
+        (False, "that was a recorded run: 2 of 5 steps\n"),
+    ],
+)
+def test_the_goodbye_says_whether_the_recording_was_left_early(early: bool, said: str) -> None:
+    seen = snapshot(step=2, total_steps=5, symptoms=(), rewards=Rewards())
+    assert demo_farewell(seen, early=early).startswith(said)

@@ -231,6 +231,16 @@ def test_the_phase_waits_for_no_service_of_sessions_in_workers() -> None:
     assert phase(2) == "trainer: creating workers"
 
 
+def test_the_phase_is_the_task_that_the_trainer_waits_for() -> None:
+    def phase(task: str, trainer: str = "waiting", **fields: Any) -> str:
+        services = (service("smoke", "task", task, **fields), service("trainer", "trainer", trainer))
+        return phase_words("starting", services, ReplicaSet(2, 0, 0), {}, 20, TrialsStatus(), "workers")
+
+    assert phase("ready", stage="making a tiny model to train") == "smoke: making a tiny model to train"
+    assert phase("starting") == "smoke: running"
+    assert phase("stopped") == phase("ready", "starting") == "replicas: 0 of 2 ready"
+
+
 def test_a_breakpoint_that_waits_is_the_phase_until_the_run_ends() -> None:
     words = [
         phase_words(state, (), ReplicaSet(1, 0, 0), {"step": 4}, 4, TrialsStatus(), waits=True)  # type: ignore[arg-type]

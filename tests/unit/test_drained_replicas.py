@@ -18,6 +18,8 @@ from liverl.serving.scaling import Scaling
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.state_machine import MachineState
 
+REMOVED = state_machine.Stop(why="the replica is removed")
+
 IDLE = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
 # What its /metrics answers -> whether it has requests, as far as it is known.
 LOADS: dict[str, tuple[Any, bool]] = {
@@ -81,7 +83,7 @@ class Leaving:
             self.clock += 1.0
             await self.registry.look(TrialsStatus(), drain=self.scaling.drain)
             await lists_written(self.registry)
-        return self.fed == [state_machine.Stop()] * len(self.fed) and bool(self.fed)
+        return self.fed == [REMOVED] * len(self.fed) and bool(self.fed)
 
 
 @pytest.mark.parametrize("load", LOADS)
@@ -181,7 +183,7 @@ async def test_a_replica_that_has_ended_is_no_longer_part_of_the_run(tmp_path: P
     await asyncio.sleep(0)
     slots = replica.registry.supervisor.slots
     if wanted:  # it would be started again: it has to be stopped first
-        assert "replica-1" in slots and replica.fed == [state_machine.Stop()]
+        assert "replica-1" in slots and replica.fed == [REMOVED]
         return
     assert not slots and not replica.fed and replica.closed == []
     assert replica.registry.leaving == set() and replica.journal[-1]["leaving"] == []

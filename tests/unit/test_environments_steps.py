@@ -87,5 +87,5 @@ def test_what_pip_says() -> None:
         ("collecting torch==2.13.0+cpu", None),
         ("downloading torch-2.13.0-cp311.whl (200.1 MB)", None),
         None,
-        ("installing", None),
+        ("installing 2 packages", None),
     ]

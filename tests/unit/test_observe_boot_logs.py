@@ -199,7 +199,7 @@ def test_what_a_trainer_says(line: str, facts: TrainerFacts) -> None:
 # -- stages
 
 
-@pytest.mark.parametrize("kind", ["litellm", "trainer", "ray", "vllm"])
+@pytest.mark.parametrize("kind", ["litellm", "trainer", "ray", "smoke", "vllm"])
 def test_every_line_of_the_table_reaches_its_stage(kind: str) -> None:
     for rank, rules in enumerate(stages_of(kind)):
         for rule in rules:
@@ -211,7 +211,7 @@ def test_every_line_of_the_table_reaches_its_stage(kind: str) -> None:
                     1.0 if rule.words == "training complete" else None,
                 )
                 assert parser.rank == rank
-                assert parser.done is (kind in ("ray", "vllm") and rank == len(stages_of(kind)) - 1)
+                assert parser.done is (kind in ("ray", "smoke", "vllm") and rank == len(stages_of(kind)) - 1)
         parser = StageParser(kind)
         parser.reach(rank)
         assert (parser.rank, parser.stage) == (rank, (rules[0].words, None))
@@ -219,6 +219,22 @@ def test_every_line_of_the_table_reaches_its_stage(kind: str) -> None:
         assert parser.rank == rank
     assert stages_of("none") == () and stage_of("none", "x") is None
     assert (len(LITELLM), len(RAY), len(TRAINER)) == (3, 2, 14)
+
+
+def test_how_far_the_making_of_the_smoke_model_is() -> None:
+    parser = StageParser("smoke")
+    told = [
+        parser.feed(line + "\n")
+        for line in (
+            "making the smoke model in /w/model",
+            "model: 1,000 parameters, 9 tokens; 32 tasks, conversations of up to 90 tokens",
+            "training: step 34 of at most 600, loss 0.213, correct conversations 12%",
+            "trained for 61 s: correct conversations 52%",
+        )
+    ]
+    making = "making a tiny model to train"
+    assert told == [(making, None), (making, None), (f"{making}: step 34 of at most 600", None),
+                    ("checking the tiny model", None)]  # fmt: skip
 
 
 def test_another_word_for_a_stage_that_is_reached_changes_nothing() -> None:

@@ -185,9 +185,9 @@ def test_the_pace_of_steps() -> None:
     assert pace.seconds is None
     pace.add([step(9)], 50.0)
     assert pace.seconds is None, "nothing of before is known"
-    for seconds in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
+    for seconds in (99.0, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0, 6.0, 7.0, 8.0):
         pace.add([step(10, timing_s__step=seconds)], 60.0)
-    assert pace.seconds == 4.0, "of the newest five"
+    assert pace.seconds == 5.0, "of the newest ten"
 
 
 def test_the_pace_of_steps_that_are_read_together() -> None:

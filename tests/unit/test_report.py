@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from kit.screens import snapshot as sample
 
-from liverl.diagnose.report import MOST_ALERTS, files, past_alerts, report
+from liverl.diagnose.report import MOST_ALERTS, RESUMES, files, past_alerts, report, resumed_words
 from liverl.model import Cause, ConfigChange, Event, Evidence, Result, Rewards, Symptom
 
 START = 1_700_000_000.0
@@ -50,7 +50,7 @@ def test_it_says_how_far_the_run_came_and_why_it_ended() -> None:
         "- go on with: `liverl-tui up --resume p/n`",
     ):
         assert f"{line}\n" in text
-    assert "1 h 2 min\n" in text
+    assert "1h02m\n" in text
     assert text.startswith("# ") and "attempt 2: failed: ValueError: x\n" in text
 
 
@@ -170,3 +170,22 @@ def test_it_names_the_files_that_exist_and_what_was_changed() -> None:
     text = report(state, result(), [], {"events.jsonl"})
     assert "- `events.jsonl`: what happened, a line each\n" in text and "litellm" not in text
     assert "- changed for this attempt: training.total_steps: 20 -> 8\n" in text and "-> 7" not in text
+
+
+def test_it_says_from_which_step_a_further_attempt_trained() -> None:
+    events = [
+        Event(1, START, RESUMES, "no checkpoint: training starts at step 1", data={"attempt": 2}),
+        Event(2, START, RESUMES, "training goes on from the checkpoint of step 4", data={"attempt": 3}),
+    ]
+    assert resumed_words(events, 1) == ""
+    words = resumed_words(events, 2)
+    assert words == "no checkpoint: training starts at step 1"
+    told = report(sample(symptoms=()), result(), (), (), resumed=words)
+    assert "\n- no checkpoint: training starts at step 1\n" in told
+
+
+def test_it_says_what_the_replicas_are() -> None:
+    settings = {"run.engine": "vllm"}
+    assert "engine: vllm," in report(sample(symptoms=()), result(), (), (), settings)
+    told = report(sample(symptoms=()), result(), (), (), settings, serves="a small one on CPUs")
+    assert "engine: a small one on CPUs," in told

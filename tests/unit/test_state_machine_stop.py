@@ -135,6 +135,14 @@ def test_a_stop_that_was_asked_is_called_that() -> None:
     assert driver.end().machine.why == "stopped"
 
 
+@pytest.mark.parametrize("request_", [m.Stop(why=m.RUN_ENDS), m.NoRestart(m.RUN_ENDS)])
+def test_a_stop_that_nobody_asked_for_says_why(request_: m.Stop | m.NoRestart) -> None:
+    waits = Driver(example("backing_off")).feed(request_)
+    assert (waits.machine.state, waits.machine.why) == ("stopped", "the run ends")
+    if isinstance(request_, m.Stop):
+        assert Driver(example("ready")).feed(request_).machine.why == "the run ends"
+
+
 @pytest.mark.parametrize("after", ["decide", "restart", "hold"])
 def test_what_nobody_wants_comes_to_rest_whatever_was_to_follow(after: str) -> None:
     driver = Driver(example("stopping swept", wanted=False, after=after)).feed(m.TreeEmpty(GENERATION))

@@ -81,7 +81,7 @@ _DOWN: Outcome = (
     {"state": "stopped", "since": NOW, "why": "stop requested", "wanted": False, "deadline": None},
     (),
 )
-_LATE = _stopping(0, "down", "stop requested", leader_gone=False)
+_LATE = _stopping(0, "down", "as it was", leader_gone=False)  # why it was stopped before it was started
 
 _LIVE: dict[str, Outcome] = {
     "stop": _stopping(0, "down", "stop requested", wanted=False),

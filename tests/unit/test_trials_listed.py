@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.screens import snapshot
 from kit.trial_folders import FILE, T, call, lines, put
 from msgspec.structs import replace
 
@@ -19,17 +20,19 @@ from liverl.offline.trials import (
     NewEnds,
     NoSuchTrial,
     TrialShown,
+    TrialsListed,
     Wanted,
     encoded,
     is_wanted,
     listed,
     marks_of,
+    needs_index,
     shown,
     slowest_first,
     steps_listed,
 )
 from liverl.rundir.layout import RunDir
-from liverl_tui.cli.trials_table import Rows, shown_lines, slow_words, step_lines, table
+from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
 from liverl_tui.text.trial_phases import phase_words
 
 
@@ -345,3 +348,44 @@ def test_marks_are_flags_and_what_other_fields_say() -> None:
     assert marks_of(head(flags=("moved_replica",), finish_reason="max_tokens", error="E")) == {
         "moved_replica", "truncated", "error",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "searched", "matched", "printed", "filtered", "step", "words"),
+    [
+        (0, 0, 0, 0, False, None, "run name has no trials yet"),
+        (2, 2, 2, 2, False, None, None),
+        (2, 2, 2, 1, False, None, "1 of 2 trials of the run; -n 2 shows all"),
+        (640, 200, 200, 50, False, None, "50 of 640 trials of the run; -n 640 shows all"),
+        (640, 200, 200, 200, False, None, "200 of 640 trials of the run; -n 640 shows all"),
+        (640, 640, 640, 640, False, None, None),
+        (8, 8, 8, 5, False, 3, "5 of 8 trials of step 3; -n 8 shows all"),
+        (2, 2, 0, 0, True, None, "no trial of the run matches (2 searched)"),
+        (2, 2, 1, 1, True, None, "1 of 1 matching trial of the run (2 searched)"),
+        (640, 640, 90, 50, True, None, "50 of 90 matching trials of the run (640 searched); -n 90 shows all"),
+        (8, 8, 8, 5, True, 3, "5 of 8 matching trials of step 3 (8 searched); -n 8 shows all"),
+        (
+            640, 200, 200, 50, True, None,
+            "50 of 200 matching trials of the run (the newest 200 of 640 trials searched); -n 640 searches all",
+        ),
+        (
+            640, 200, 0, 0, True, None,
+            "no trial of the run matches (the newest 200 of 640 trials searched); -n 640 searches all",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_list_leaves_out(
+    total: int, searched: int, matched: int, printed: int, filtered: bool, step: int | None, words: str | None
+) -> None:
+    trials = tuple(head(f"t{number}") for number in range(printed))
+    found = TrialsListed("name", "/run", False, step, total, matched, trials, searched=searched)
+    assert left_out(found, filtered=filtered) == words
+
+
+@pytest.mark.parametrize(
+    ("most", "total", "needed"), [(1, 2, False), (2, 3, True), (2, 1, False), (9, 1, False)]
+)
+def test_more_than_the_newest_trials_are_read_from_the_index(most: int, total: int, needed: bool) -> None:
+    state = snapshot(trials=TrialsStatus(total=total, newest=(head(),)))
+    assert needs_index(state, most) is needed
+    assert not needs_index(None, most)

@@ -429,10 +429,10 @@ def test_lines_of_text() -> None:
         6, 12.34, {"tool": 0.7, "update": 0.296, "weights": 0.004}, Bottleneck(0.7, "tool", "so", "k"), "it"
     )
     assert lines(time) == [
-        "a step takes 12.3 s (the median of the newest 6 steps): tools 70 %, update 30 %",
+        "a step takes 12 s (the median of the newest 6 steps): tools 70 %, update 30 %",
         "bottleneck: so",
         "slower: it",
     ]
     assert lines(StepTime(1, 2.0, {"generate": 1.0})) == [
-        "a step takes 2 s (the newest step): rollouts 100 %"
+        "a step takes 2.0 s (the newest step): rollouts 100 %"
     ]

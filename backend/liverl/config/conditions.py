@@ -81,6 +81,13 @@ def needs_gpus(c: RunConfig) -> bool:
     return managed(c) and bool(ENGINES[c.run.engine].gpus)
 
 
+def on_cpus(c: RunConfig) -> bool:
+    """Nothing of the run computes on GPUs. Of a launch script that is not known."""
+    if managed(c):
+        return not ENGINES[c.run.engine].gpus
+    return verl_trainer(c) and c.verl.device == "cpu"
+
+
 def fully_async(c: RunConfig) -> bool:
     """Whether verl's fully asynchronous trainer runs."""
     return not managed(c) and trainer_mode.fully_async(c)

@@ -134,6 +134,14 @@ def _placeholder(loaded: LoadedConfig) -> str | None:
     return key if key and not key.startswith("file:") else None
 
 
+def resumes_from(run_dir: Path) -> str:
+    """``Plan.resumes_from`` of a run; "" also where its plan cannot be read."""
+    try:
+        return read_plan(read_regular(RunDir(run_dir).plan)).resumes_from
+    except (OSError, *BAD_JSON):
+        return ""
+
+
 def no_next_attempt(run_dir: Path) -> str:
     """Why a run that has ended gets no other attempt, in words; "" if it may."""
     try:

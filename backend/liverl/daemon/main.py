@@ -39,7 +39,8 @@ from liverl.daemon.run import Run
 from liverl.daemon.smoke import end_of_smoke
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted, trusted_roots
-from liverl.diagnose.report import files, past_alerts, report
+from liverl.diagnose.advice import means
+from liverl.diagnose.report import files, past_alerts, report, resumed_words
 from liverl.diagnose.scaling import when_to_scale
 from liverl.exit_codes import ExitCode
 from liverl.model import SMOKE, Level, Result
@@ -401,6 +402,7 @@ async def _closing_notes(run: Run, result: Result, directory: OpenDirectory) -> 
                 gpu_memory=min(totals) if totals else None,
                 out_of_memory=result.cause is not None
                 and run.supervisor.end_causes.short_of_gpu_memory(result.cause),
+                run=means(plan.inert, cpus=plan.cpus),
             )
         )
         if plan.smoke:
@@ -419,7 +421,11 @@ async def _write_report(
         present = {name for name in files(result.attempt) if (where / name).exists()}
         alerts = past_alerts(run.events_since(0), result.started_at)
         hung = saved_in(RunDir(where).stacks(result.attempt))
-        text = report(snapshot, result, alerts, present, present_values(RunDir(where)), hung, notes)
+        resumed = resumed_words(run.events_since(0), result.attempt)
+        settings, serves = present_values(RunDir(where)), run.plan.serves
+        text = report(
+            snapshot, result, alerts, present, settings, hung, notes, serves=serves, resumed=resumed
+        )
         write_atomic(path, text.encode())
 
     try:

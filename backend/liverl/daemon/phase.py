@@ -42,6 +42,10 @@ def phase_words(
     for service in services:
         if service.kind == "environment" and service.state in ("waiting", "preparing"):
             return f"environment {service.name.removeprefix('env:')}: {service.why}"
+    if trainer_service is not None and trainer_service.state == "waiting":  # for what a task makes, too
+        for service in services:
+            if service.kind == "task" and service.state in ("starting", "ready"):
+                return f"{service.name}: {service.stage or 'running'}"
     if replicas.ready < replicas.expected:
         return f"replicas: {replicas.ready} of {replicas.expected} ready"
     carrying = next((s for s in services if s.kind == carrier), None)

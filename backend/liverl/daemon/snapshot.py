@@ -11,6 +11,7 @@ from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.phase import phase_words
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.verdict import RunOutcome
+from liverl.diagnose.advice import means
 from liverl.diagnose.where import NewestStepTime
 from liverl.external.launch_script import LaunchScript
 from liverl.hosts.nodes import Nodes
@@ -121,7 +122,12 @@ class SnapshotBuilder:
             nodes=() if self.nodes is None else self.nodes.measured(),
             batch_end=None if self.batch_end is None else self.batch_end.status,
             breakpoints=self.breakpoints,
-            step_time=self._step_time.of(facts.recent, facts.trials, replica_names(services, replicas)),
+            step_time=self._step_time.of(
+                facts.recent,
+                facts.trials,
+                replica_names(services, replicas),
+                means(supervisor.plan.inert, cpus=supervisor.plan.cpus),
+            ),
         )
 
     def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:

@@ -15,6 +15,7 @@ from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import SampledFacts
 from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.stall_watch import StallWatch
+from liverl.diagnose.advice import means
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.failures import is_end
 from liverl.diagnose.tracker import Diagnosis, RunContext, Unreached, words
@@ -187,6 +188,7 @@ class StateWriter:
             memory=memory_growth(self._memory, snapshot, self._memory_limit),
             engine_versions=facts.engine_versions,
             mute=supervisor.plan.settings.mute,
+            means=means(supervisor.plan.inert, cpus=supervisor.plan.cpus),
         )
         for change in self._diagnosis.update(snapshot, context):
             with_run = change.what == "cleared" and supervisor.stopping

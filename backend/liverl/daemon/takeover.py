@@ -12,6 +12,7 @@ from liverl.daemon.run import Run
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
 from liverl.exit_codes import ExitCode
+from liverl.observe.checkpoints import first_step_words, newest_checkpoint
 from liverl.plan import moved
 from liverl.plan.spec import Plan, Settings
 from liverl.procs import procfs
@@ -145,6 +146,9 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
             f"run {plan.run}{again} started in {supervisor.run_dir}{variables_told(plan)}",
             attempt=supervisor.attempt,
         )
+        if supervisor.attempt > 1 and plan.resumes_from:
+            step = newest_checkpoint(supervisor.run_dir / plan.resumes_from)
+            supervisor.say("resumes", first_step_words(step), step=step, attempt=supervisor.attempt)
         for change in plan.changes:
             if change.attempt == supervisor.attempt:
                 supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")

@@ -19,6 +19,7 @@ from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor
+from liverl.diagnose.advice import fitted_cause, means
 from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.hosts.nodes import Nodes
@@ -30,6 +31,7 @@ from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
+from liverl.supervise.services.state_machine import RUN_ENDS, STOP_REQUESTED
 from liverl.util.signals import StopRequests
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
@@ -182,7 +184,7 @@ class RunOutcome:
             else:
                 self._say_ended(verdict)
         self._journal(now)
-        self._supervisor.begin_stop(now=now)
+        self._supervisor.begin_stop(now=now, why=_why_stopped(self.verdict))
 
     def _journal(self, now: bool) -> None:
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
@@ -203,7 +205,12 @@ class RunOutcome:
             who = "" if cause.text.startswith(("its ", "the ")) else "the trainer "
             not_done = "" if cause.id == UNJUDGED else "training has not completed: "
             text = f"{not_done}{who}{cause.text}. {cause.why.rstrip('.')}"
-            self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=cause.fix)
+            fix = self._with_fitting_advice(cause).fix
+            self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=fix)
+
+    def _with_fitting_advice(self, cause: Cause) -> Cause:
+        plan = self._supervisor.plan
+        return fitted_cause(cause, means(plan.inert, cpus=plan.cpus))
 
     def _explain(self, now: bool) -> None:
         """Read the logs for the cause while the services are being stopped."""
@@ -257,7 +264,7 @@ class RunOutcome:
             return
         if self.verdict.unread is not None:
             self._explain(bool(record.get("now")))
-        self._supervisor.begin_stop(now=bool(record.get("now")))
+        self._supervisor.begin_stop(now=bool(record.get("now")), why=_why_stopped(self.verdict))
 
     def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
         """Stop the run on behalf of ``who``. A later request with ``now`` kills what is still being stopped. ``why``:
@@ -327,7 +334,8 @@ class RunOutcome:
         ``sandboxes``: what trials had in Docker, None if nothing."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         if verdict.cause is not None:
-            verdict = msgspec.structs.replace(verdict, cause=with_trials(verdict.cause, diagnosis))
+            cause = self._with_fitting_advice(with_trials(verdict.cause, diagnosis))
+            verdict = msgspec.structs.replace(verdict, cause=cause)
         steps = max(steps, verdict.step or 0)
         code, summary = verdict.exit_code, summary_of(verdict, diagnosis, rewards, steps, self._was_ready)
         if unkilled:
@@ -394,3 +402,8 @@ def _unjudged(trainer: Instance, supervisor: RunSupervisor) -> Cause:
         fix="Compare the end of its log with the steps that you expect: "
         f"liverl-tui doctor {shlex.quote(str(supervisor.run_dir))}",
     )
+
+
+def _why_stopped(verdict: Verdict) -> str:
+    """Why its services are stopped: somebody has asked for it, or the run ends by itself."""
+    return STOP_REQUESTED if verdict.state == "stopped" else RUN_ENDS

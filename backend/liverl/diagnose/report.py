@@ -16,6 +16,7 @@ from liverl.observe.metrics.rewards import change
 from liverl.procs.stack_text import Saved, in_order, quoted
 from liverl.rundir.commands import next_command
 from liverl.util import redact
+from liverl.util.ages import duration
 from liverl.util.plural import quantity
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
@@ -25,6 +26,7 @@ _LONGEST = 300  # characters of a line that is quoted
 
 
 _RAN = {"model.model_path": "model", "run.engine": "engine", "trainer.kind": "trainer"}
+RESUMES = "resumes"  # kind of the event that says from which step a further attempt trains
 _ENDS = (
     "stop",
     "run_failed",
@@ -46,6 +48,12 @@ class PastAlert(msgspec.Struct):
     newest: str = ""
     newest_at: float = 0.0
     with_run: bool = False
+
+
+def resumed_words(events: Iterable[Event], attempt: int) -> str:
+    """From which step a further attempt trained, as it was told at its beginning; "" if that was not known."""
+    told = (event.text for event in events if event.kind == RESUMES and event.data.get("attempt") == attempt)
+    return next(told, "")
 
 
 def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
@@ -82,6 +90,7 @@ def files(attempt: int) -> dict[str, str]:
         f"{own}/stacks": "stacks of processes that hung, one file each",
         "events.jsonl": "what happened, a line each",
         "metrics.jsonl": "the trainer's metrics, a line per step",
+        f"{own}/metrics.verl.1.jsonl": "the trainer's metrics, a line per step; of a further start .2, .3, ...",
         "trials": "trajectories and rewards",
         f"{own}/litellm.yaml": "the proxy's last configuration with replicas",
         "checkpoints": "what `--resume` goes on from",
@@ -96,14 +105,19 @@ def report(
     settings: Mapping[str, str] | None = None,
     stacks: Sequence[Saved] = (),
     notes: Sequence[str] = (),
+    *,
+    serves: str = "",
+    resumed: str = "",
 ) -> str:
     """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
     ``files`` exist; ``settings``: the run's configuration, dotted key -> value; ``stacks``: of processes that hung, as
-    they were saved; ``notes``: sentences for the first list."""
+    they were saved; ``notes``: sentences for the first list; ``serves``: what the replicas
+    are, in words, "" = ``run.engine``; ``resumed``: from which step a further attempt trained, "" = not known."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
-        *_what_ran(snapshot, result, settings or {}),
+        *_what_ran(snapshot, result, settings or {}, serves),
+        *(f"- {note}" for note in ((resumed,) if resumed else ())),
         *(f"- {note}" for note in notes),
         "",
         *_why(snapshot, result),
@@ -114,12 +128,12 @@ def report(
     return redact.value("\n".join(lines) + "\n")
 
 
-def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:
+def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str], serves: str) -> Iterator[str]:
     total = result.total_steps or snapshot.total_steps
     wanted = f" of {total}" + (f" (from {result.steps_by})" if result.steps_by else "") if total else ""
     rewards, trials = snapshot.rewards, snapshot.trials
     yield f"- state: {result.state}, exit code {result.exit_code}"
-    took = _took(result.ended_at - result.started_at)
+    took = duration(result.ended_at - result.started_at)
     yield f"- time: {_clock(result.started_at)} to {_clock(result.ended_at)}, {took}"
     yield f"- steps: {result.steps}{wanted}"
     if (ends := change(rewards)) is not None:
@@ -131,7 +145,8 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
         unknown = f", {trials.unrecorded} whose answers are not recorded" if trials.unrecorded else ""
         yield f"- trials: {trials.total}, {trials.finished} of them finished{without}{unknown}"
     if settings:
-        yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
+        shown = {**settings, **({"run.engine": serves} if serves else {})}
+        yield "- " + ", ".join(f"{word}: {shown.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas
     yield f"- topology: {snapshot.topology}, {quantity(replicas.expected, 'replica')}, host {snapshot.backend.host}"
     if snapshot.step_time is not None:
@@ -264,9 +279,3 @@ def _quoted(text: str) -> str:
 
 def _clock(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-def _took(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

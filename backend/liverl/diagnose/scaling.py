@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from liverl.diagnose.advice import ANY, Means, fitting
+
 # "Trainer GPUs idle most of the step waiting on rollouts".
 MOSTLY_IDLE = 0.5
 # Of a GPU's memory: what is left beyond is no room for a longer sequence.
@@ -24,15 +26,16 @@ def when_to_scale(
     *,
     gpu_memory: int | None = None,
     out_of_memory: bool = False,
+    run: Means = ANY,
 ) -> str:
     """One sentence. ``metrics``: of the last step, with verl's names; ``settings``: dotted key -> value of the
     configuration; ``gpu_memory``: bytes of the smallest GPU, None if not known; ``out_of_memory``: the attempt ended
-    for want of GPU memory."""
+    for want of GPU memory; ``run``: what an advice may name."""
     idle, peak = idle_share(metrics), _peak(metrics, gpu_memory)
     signals = [
-        *_waits(metrics, idle),
+        *_waits(idle, run),
         *_full(peak, out_of_memory),
-        *_window(metrics, settings),
+        *_window(metrics, settings, run),
         *_harness(settings),
     ]
     if signals:
@@ -53,13 +56,19 @@ def _peak(metrics: Mapping[str, float], gpu_memory: int | None) -> float | None:
     return peak * 2**30 / gpu_memory if peak is not None and gpu_memory else None
 
 
-def _waits(metrics: Mapping[str, float], idle: float | None) -> Iterator[str]:
+def _waits(idle: float | None, run: Means) -> Iterator[str]:
     if idle is not None and idle > MOSTLY_IDLE:
-        yield (
-            f"the trainer waited {idle:.0%} of the last step for rollouts: first more trials at once "
-            "(harbor_runtime.num_workers), then GPUs of their own for rollouts (verl.rollout_mode standalone, or a "
-            "fully asynchronous script)"
+        yield _advised(
+            f"the trainer waited {idle:.0%} of the last step for rollouts",
+            "first run more trials at once (harbor_runtime.num_workers), then use GPUs of their own for rollouts "
+            "(verl.rollout_mode standalone, or a fully asynchronous script)",
+            run,
         )
+
+
+def _advised(what: str, advice: str, run: Means) -> str:
+    fits = fitting(advice, run)
+    return f"{what}: {fits}" if fits else what
 
 
 def _full(peak: float | None, out_of_memory: bool) -> Iterator[str]:
@@ -72,15 +81,21 @@ def _full(peak: float | None, out_of_memory: bool) -> Iterator[str]:
         yield f"{found}: trainer and vLLM hardly fit on the same GPUs; a large MoE needs a node for rollouts alone"
 
 
-def _window(metrics: Mapping[str, float], settings: Mapping[str, str]) -> Iterator[str]:
+def _window(metrics: Mapping[str, float], settings: Mapping[str, str], run: Means) -> Iterator[str]:
     window, cut = _tokens(settings), metrics.get("response_length/clip_ratio")
     if window is not None and window >= WIDE:
-        yield f"a window of {window:,} tokens needs sequence parallelism over several nodes (training.sp_size)"
+        needs = (
+            f"a window of {window:,} tokens needs sequence parallelism over several nodes (training.sp_size)"
+        )
+        if fitting(needs, run):
+            yield needs
     elif cut is not None and cut >= CUT_OFF:
         limit = settings.get("training.max_response_length", "?")
-        yield (
-            f"{cut:.0%} of the responses end at the limit of {limit} tokens: a longer window needs more GPUs for one "
-            "sequence (training.sp_size), on several nodes from some 131,000 tokens on"
+        yield _advised(
+            f"{cut:.0%} of the responses end at the limit of {limit} tokens",
+            "a longer window needs more GPUs for one sequence (training.sp_size), on several nodes from some 131,000 "
+            "tokens on",
+            run,
         )
 
 

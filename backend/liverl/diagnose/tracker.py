@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from liverl.causes.verdict.ray_shortage import RayLoad
+from liverl.diagnose.advice import Means, fitted
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.titles import point, sentences
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
@@ -63,8 +64,8 @@ class RunContext(msgspec.Struct, frozen=True):
     ``sampling``: what the trials of a launch script are to be sampled with; ``parser_set``: where the parser is set;
     ``unreached``: targets of ``notify``; ``memory``: how memory fills up, None: it does not; ``engine_versions``: of
     the replicas' engines, as far as their logs say; ``mute``: ids of alerts that are not to be raised
-    (``diagnose.muting``); ``foreign``: somebody else started the run, so that no configuration key of ours sets
-    anything of it."""
+    (``diagnose.muting``); ``means``: what an advice may name; ``foreign``: somebody else started the run, so that
+    no configuration key of ours sets anything of it."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -88,6 +89,7 @@ class RunContext(msgspec.Struct, frozen=True):
     engine_versions: tuple[str, ...] = ()
     mute: tuple[str, ...] = ()
     foreign: bool = False
+    means: Means = Means()
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Diagnosis:
                 if isinstance(result, Resolved):
                     resolved.add(result.id)
                 else:
-                    self._detect(result, rule, now)
+                    self._detect(fitted(result, beside.means), rule, now)
         news: list[SymptomChange] = []
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last

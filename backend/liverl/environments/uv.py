@@ -17,6 +17,7 @@ from typing import Literal
 
 from liverl.environments.errors import BuildError
 from liverl.environments.index import Redactor
+from liverl.util.plural import quantity
 
 Progress = Callable[[str, float | None], None]
 
@@ -91,7 +92,7 @@ class PipProgress:
                 None,
             )
         if text.startswith("Installing collected packages"):
-            return "installing", None
+            return f"installing {quantity(text.count(',') + 1, 'package')}", None
         return None
 
 

@@ -1,4 +1,4 @@
-"""The newest complete checkpoint of a run."""
+"""The newest complete checkpoint of a run, and where an attempt begins to train."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def newest_checkpoint(checkpoints: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return step if (checkpoints / f"global_step_{step}").is_dir() else None
+
+
+def first_step_words(checkpoint: int | None) -> str:
+    """Where an attempt begins to train. ``checkpoint``: the step of the newest one; None: there is none."""
+    if checkpoint is None:
+        return "no checkpoint: training starts at step 1"
+    return f"training goes on from the checkpoint of step {checkpoint}"

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from liverl.control.paths import user_name
 from liverl.external import litellm
 from liverl.offline.clean_items import Collector, Found, run_name
 from liverl.plan.ray import is_own_temp_dir, own_temp_dir
@@ -134,7 +133,9 @@ def _not_of_run(path: Path, run_dir: Path, plan: Plan | None) -> str:
 def _name_unknown(
     known: set[Path], kept: Mapping[Path, Path], others: Mapping[Path, str], found: Found
 ) -> None:
-    """Name the directories of Ray that stay: of runs that are left, and those of which no run is known."""
+    """Name the directories of Ray that stay: those of runs that are left, one by one; of the others how many there
+    are. Which runs have these nobody here can tell, so that nobody is told to remove them."""
+    mine = foreign = 0
     for path in sorted(TEMP.glob("*")):
         if not is_own_temp_dir(str(path)):
             continue
@@ -147,5 +148,19 @@ def _name_unknown(
                 run_dir = kept[path]
                 Collector(found, run_dir).leave(path, f"its run is left: {others[run_dir]}")
         elif path not in known:
-            whose = "no run that is known here has it; if its run was removed, remove it by hand"
-            Collector(found).leave(path, whose if uid == os.geteuid() else f"it belongs to {user_name(uid)}")
+            mine, foreign = mine + (uid == os.geteuid()), foreign + (uid != os.geteuid())
+    if why := _unknown_words(mine, foreign):
+        Collector(found).leave(TEMP / "lv-*", why)
+
+
+def _unknown_words(mine: int, foreign: int) -> str:
+    """How many directories stay, and why; "" if none does."""
+    parts = []
+    if mine:
+        parts.append(
+            f"{quantity(mine, 'folder')} of Ray of yours, whose runs are not known here: they are under another "
+            "--run-root or in another home, or were removed"
+        )
+    if foreign:
+        parts.append(f"{quantity(foreign, 'folder')} of Ray of other users")
+    return "; ".join(parts)

@@ -20,6 +20,7 @@ from liverl.control.history import read_events
 from liverl.control.messages import ControlError
 from liverl.model import SCHEMA, Snapshot, UnixTime
 from liverl.observe.metrics.names import CHARTS, key_in
+from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.parting import Parting, parting
 from liverl.observe.metrics.rewards import REWARD, ends
 from liverl.observe.metrics.series import Series, series_of, validation_key
@@ -33,8 +34,9 @@ CONFIGURATION = "its configuration"  # what is unknown of a run begins so
 class Compared(msgspec.Struct, frozen=True):
     """One run. ``steps``: finished; ``total_steps``: planned, None if nobody says; ``reward_first`` and
     ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``validation``:
-    its newest score; ``step_seconds``: the median; ``seconds``: from the start of its newest attempt to its end, or to
-    now; ``alerts``: ids of all that it had in any attempt; ``unknown``: what could not be read, and why."""
+    its newest score; ``step_seconds``: the median of its newest steps; ``seconds``: from the start of its newest
+    attempt to its end, or to now; ``alerts``: ids of all that it had in any attempt; ``unknown``: what could not be
+    read, and why."""
 
     run: str
     run_dir: str
@@ -173,7 +175,7 @@ def _step_seconds(now: Snapshot | None, series: Mapping[str, Series]) -> float |
         return now.step_seconds
     key = key_in("seconds per step", series)
     known = [value for value in series[key].values if math.isfinite(value)] if key is not None else []
-    return median(known) if known else None
+    return median(known[-NEWEST:]) if known else None
 
 
 def _planned(now: Snapshot | None) -> int | None:

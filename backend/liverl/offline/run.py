@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from liverl.diagnose.advice import Means, fitted, means
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.tracker import RunContext, Window
@@ -193,7 +194,11 @@ class OfflineRun:
         if base.result is not None and base.step_time is not None:
             return base.step_time
         names = replica_names(services, base.replicas)
-        return step_time(self._files.recent, trials, names) or base.step_time
+        return step_time(self._files.recent, trials, names, self._means()) or base.step_time
+
+    def _means(self) -> Means:
+        plan = self._plan.get()
+        return Means() if plan is None else means(plan.inert, cpus=plan.cpus)
 
     # --- files ---
 
@@ -291,7 +296,9 @@ class OfflineRun:
             ),
         )
         since = {symptom.id: symptom.since for symptom in before}
-        symptoms = [s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom)]
+        known = self._means()
+        found = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
+        symptoms = [fitted(s, known) for s in found]
         return tuple(
             msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
             for s in symptoms

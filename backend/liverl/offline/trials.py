@@ -62,9 +62,9 @@ class Wanted(msgspec.Struct, frozen=True):
 
 class TrialsListed(msgspec.Struct, frozen=True):
     """``trials ls --json``. ``step``: of which all trials were looked at; None: those of the run were, of which it has
-    ``total``: all of them (``whole``), or its newest ones; ``matched``: those that the filters leave, of which
-    ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each, at most 20 and
-    the number of the others."""
+    ``total``: all of them (``whole``), or its ``searched`` newest ones; ``matched``: those that the filters leave, of
+    which ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each, at most
+    20 and the number of the others."""
 
     run: str
     run_dir: str
@@ -75,6 +75,7 @@ class TrialsListed(msgspec.Struct, frozen=True):
     trials: tuple[TrialHead, ...]
     whole: bool = False
     gaps: tuple[str, ...] = ()
+    searched: int = 0
     schema: int = SCHEMA
 
 
@@ -198,7 +199,9 @@ def listed(
     found = [head for head in heads if is_wanted(head, wanted)]
     if slow:
         found = slowest_first(found, time.time())
-    return TrialsListed(run.name, str(run.path), live, step, total, len(found), tuple(found[:most]))
+    return TrialsListed(
+        run.name, str(run.path), live, step, total, len(found), tuple(found[:most]), searched=len(heads)
+    )
 
 
 def listed_of_all(
@@ -224,9 +227,25 @@ def listed_of_all(
     heads = (index.head(row) for row in rows[:most])
     trials = tuple(newest.get(head.path, head) for head in heads)
     gaps = all_trials.gaps
+    total = len(index)
     return TrialsListed(
-        run.name, str(run.path), live, None, len(index), len(rows), trials, whole=not gaps, gaps=gaps
+        run.name,
+        str(run.path),
+        live,
+        None,
+        total,
+        len(rows),
+        trials,
+        whole=not gaps,
+        gaps=gaps,
+        searched=total,
     )
+
+
+def needs_index(state: Snapshot | None, most: int) -> bool:
+    """Whether more trials are asked for than the state of the run has, while the run has more."""
+    trials = state.trials if state is not None else TrialsStatus()
+    return most > len(trials.newest) and trials.total > len(trials.newest)
 
 
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:

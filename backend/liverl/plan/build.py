@@ -83,6 +83,9 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         trial_timeout=config.proxy.request_timeout,
         ray=parts.ray,
         engine=config.run.engine,
+        serves=_serves(config),
+        resumes_from=_resumes_from(config),
+        cpus=conditions.on_cpus(config),
         replica_token_file=parts.token_file,
         adopted_port=parts.adopted_port,
         script=parts.script,
@@ -92,6 +95,26 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         inert=_inert(loaded),
         warnings=(*loaded.warnings, *said, *divided),
     )
+
+
+def _serves(config: RunConfig) -> str:
+    """What the replicas are, in words."""
+    if conditions.managed(config):
+        return config.run.engine
+    if conditions.command(config):
+        return "started by your launch script"
+    return (
+        "a small one on CPUs, no vLLM (verl.device: cpu)" if conditions.on_cpus(config) else "vllm, in verl"
+    )
+
+
+def _resumes_from(config: RunConfig) -> str:
+    """Where the trainer looks for the checkpoint that it goes on from; "" if it decides otherwise, or not known."""
+    if not conditions.embedded_or_verl(config):
+        return ""
+    if (sizing.override(config, "trainer.resume_mode") or "auto") != "auto":
+        return ""
+    return str(sizing.override(config, verl_trainer.SAVED_TO) or "checkpoints")
 
 
 def _carrier(config: RunConfig) -> Carrier:

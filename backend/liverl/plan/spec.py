@@ -182,7 +182,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     fatal: bool = True  # the run fails if this service gives up
     # A file, relative to the run directory, that must have changed since the last automatic start; "" = none.
     restart_needs: str = ""
-    stage_parser: str = ""  # reads boot stages in its log: litellm, trainer, ray, or an engine's; "" = none
+    # Reads boot stages in its log: litellm, trainer, ray, smoke, or an engine's; "" = none.
+    stage_parser: str = ""
     owner: Owner = "ours"
 
     @property
@@ -374,6 +375,11 @@ class Plan(msgspec.Struct, frozen=True):
     trial_timeout: float = 2400.0  # seconds; the proxy's request timeout
     ray: RayPlan | None = None  # topology verl
     engine: str = ""  # name in liverl.engines; "" in the plan of an older version
+    serves: str = ""  # what the replicas are, in words; "" in the plan of an older version
+    # Directory of the checkpoints from the newest of which each attempt goes on, in the run directory unless absolute;
+    # "" = the run has none, its launch script or its configuration decides, or an older version planned it.
+    resumes_from: str = ""
+    cpus: bool = False  # nothing of the run computes on GPUs; False in the plan of an older version
     # File with the token that the replicas require on every port, relative to the run directory; "" = they require
     # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
     replica_token_file: str = ""

@@ -43,6 +43,7 @@ _MAKE_ONCE = """\
 if [ -e "$1/val.parquet" ]; then echo "the smoke model is already in $1"; exit 0; fi
 mkdir -p "$(dirname "$1")" || exit 1
 draft="$1.$$"
+echo "making the smoke model in $1"
 if "$0" -m liverl.verl_runtime.smoke "$draft"; then
   mv -T "$draft" "$1" 2>/dev/null && exit 0
   [ -e "$1/val.parquet" ] && { rm -rf "$draft"; exit 0; }
@@ -130,6 +131,7 @@ def smoke(config: RunConfig) -> ServiceSpec:
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
         files=(stub(PATH),),
+        stage_parser="smoke",
     )
 
 

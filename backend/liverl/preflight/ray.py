@@ -68,6 +68,8 @@ def cpus(config: RunConfig, limits: CpuLimits) -> Check:
             f"{counted}, limited by {limits.who}. If workers fail with 'Unable to register worker with raylet', the "
             f"job needs more CPUs: verl needs {need}",
         )
+    if num_cpus > limits.allowed:
+        counted += "; these are tokens that Ray counts, no cores: on fewer cores it is only slower"
     return Check("Ray CPUs", "ok", counted)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from liverl.daemon.phase import phase_words
+from liverl.diagnose.advice import Means, means
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext
 from liverl.diagnose.where import NewestStepTime
-from liverl.model import Snapshot, StepMetrics, TrialsStatus
+from liverl.model import Inert, Snapshot, StepMetrics, TrialsStatus
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.engine_parser import EngineParser, engine_parser
@@ -58,6 +59,7 @@ class Player:
         self._parser = EngineParser()  # as soon as config.yaml is there
         self._sampling: ScriptSampling | None = None
         self._mute: tuple[str, ...] = ()
+        self._means = Means()
         make_directory(self.run.path)
 
     @property
@@ -95,6 +97,7 @@ class Player:
             recent=self._files.recent,
             sampling=self._sampling,
             mute=self._mute,
+            means=self._means,
         )
         self._diagnosis.update(snapshot, context)
         found = self._diagnosis
@@ -103,7 +106,9 @@ class Player:
     def _read_config(self) -> None:
         if self._parser.name is None:
             self._parser, self._sampling = engine_parser(self.run.path), script_sampling(self.run.path)
-            settings = (read_object(self.run.plan) or {}).get("settings")
+            plan = read_object(self.run.plan) or {}
+            self._means = _means(plan)
+            settings = plan.get("settings")
             self._mute = tuple(settings.get("mute", ())) if isinstance(settings, dict) else ()
 
     # --- files ---
@@ -176,7 +181,7 @@ class Player:
             step=_most(base.step, trainer.get("step"), metrics and metrics.step),
             step_seconds=self._files.step_seconds,
             step_time=self._step_time.of(
-                self._files.recent, trials, replica_names(base.services, base.replicas)
+                self._files.recent, trials, replica_names(base.services, base.replicas), self._means
             ),
             metrics=metrics,
             rewards=self._files.rewards,
@@ -207,3 +212,12 @@ class Player:
 def _most(*numbers: Any) -> int | None:
     """The greatest integer of ``numbers``; None without any."""
     return max((n for n in numbers if isinstance(n, int) and not isinstance(n, bool)), default=None)
+
+
+def _means(plan: dict[str, Any]) -> Means:
+    """What an advice may name in a recorded run; of one without a usable list of inert keys any key."""
+    try:
+        inert = msgspec.convert(plan.get("inert", ()), tuple[Inert, ...])
+    except msgspec.ValidationError:
+        return Means()
+    return means(inert, cpus=plan.get("cpus") is True)

@@ -309,7 +309,7 @@ class Scaling:
                 self._drop(index)
                 continue
             if slot.state not in state_machine.SERVING:
-                slot.current.feed(state_machine.Stop())
+                slot.current.feed(state_machine.Stop(why="the replica is removed"))
                 continue
             since, late = self._leaving[index], now >= self._deadlines[index]
             busy = self.replicas.requests_on(name) != 0  # also if that is not known
@@ -320,7 +320,7 @@ class Scaling:
             elif late or (name in self.replicas.unlisted and now - since >= FAST):
                 how = "drain timed out" if late else "drained"
                 self.supervisor.say("drained", f"{how}; stopping this replica", service=name)
-                slot.current.feed(state_machine.Stop())
+                slot.current.feed(state_machine.Stop(why="the replica is removed"))
             elif now - since >= QUIET and not await self._trials_left(index, slot):
                 self.replicas.unlisted.add(name)
                 self._leaving[index] = 0.0

@@ -10,7 +10,8 @@ from liverl.rundir.commands import next_command
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
-from liverl_tui.text.facts import batch_words, remaining, stalled_for
+from liverl_tui.text.as_typed import as_typed
+from liverl_tui.text.facts import batch_words, lasted, remaining, stalled_for
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -222,8 +223,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
             )
         )
     if result is not None or state not in ("stopped", "failed"):  # of a foreign run nobody says when it ended
-        lasted = duration((result.ended_at if result is not None else now) - snapshot.started_at)
-        parts.append(Part(6, ((("elapsed ", "dim"), (lasted, "text")), ((lasted, "text"),), _NONE)))
+        time = duration(now - snapshot.started_at if result is None else lasted(snapshot))
+        parts.append(Part(6, ((("elapsed ", "dim"), (time, "text")), ((time, "text"),), _NONE)))
     parts += _readonly(readonly)
     ours = any(
         one.owner != "foreign" for one in snapshot.services
@@ -270,7 +271,7 @@ def _end_row(snapshot: Snapshot) -> Row:
     assert result is not None
     row = Row((f"{RUN_GLYPH[snapshot.state]} {one_line(result.summary)}", RUN_STYLE[snapshot.state]))
     command = next_command(result)
-    return row.add("  → ", "dim").add(one_line(command), "strong") if command else row
+    return row.add("  → ", "dim").add(one_line(as_typed(command)), "strong") if command else row
 
 
 def _on_one_row(snapshot: Snapshot, width: int) -> bool:
@@ -314,7 +315,7 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[R
     resume = one_line(result.resume) if result is not None and result.resume is not None else None
     command = next_command(result) if result is not None else None
     if command is not None and not _on_one_row(snapshot, width):
-        rows.append(Row(("→ ", "dim"), (one_line(command), "strong")))
+        rows.append(Row(("→ ", "dim"), (one_line(as_typed(command)), "strong")))
     rows += [
         alert_row(symptom, width, now, resume, command, over=result is not None)
         for symptom in shown_alerts(snapshot)

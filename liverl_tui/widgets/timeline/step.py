@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from liverl.observe.history import INTERVAL
+from liverl.util.ages import step_length
 from liverl.util.plural import quantity
 from liverl_tui.text.words import one_line, short_name
 from liverl_tui.text.wrapping import wrap
@@ -64,7 +65,7 @@ class StepPane(ScrollPane):
             return "", ""
         of = f" of {self.total}" if self.total else ""
         took = (
-            f"{one.seconds:.1f} s"
+            step_length(one.seconds)
             if one.seconds is not None
             else "running"
             if one.running

@@ -131,7 +131,7 @@ class _ParserFault(NamedTuple):
             "their texts contain nothing that looks like one: the prompt does not offer the tools, or the model "
             "answers without them",
             "open one of the trials and look whether its first turn offers the tools; harbor_agent.disable_tool_calls "
-            f"must be false, and {setting.name} must be that of the model (qwen3_coder: XML, hermes: JSON)",
+            f"must be false; {setting.name} must be that of the model (qwen3_coder: XML, hermes: JSON)",
             {},
         )
 

@@ -69,8 +69,8 @@ def kv_cache_below_demand(window: Window) -> Iterator[Symptom | Resolved]:
             title=f"the KV cache of {replica.name} is too small for its requests",
             cause=f"{demand:.0f} requests run or wait at {replica.name}{room}: requests wait for room, or are "
             "preempted and computed again",
-            fix="raise vllm.gpu_memory_utilization, lower harbor_runtime.num_workers or vllm.max_model_length, or add "
-            "a replica",
+            fix="raise vllm.gpu_memory_utilization, or lower vllm.max_model_length, or lower "
+            "harbor_runtime.num_workers, or add a replica",
             evidence=(*_cache(replica), *_preemptions(replica)),
         )
 

@@ -40,7 +40,7 @@ def truncated_share(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"more than {CUT:.0%} of the responses reached the limit of {limit:.0f} tokens in each of the last "
         f"{len(steps)} steps, {since}: they are graded without their end, so the policy is punished for length, not "
         "for errors",
-        fix=f"set training.max_response_length: {2 * limit:.0f}, if the GPUs have memory for it; if the responses "
+        fix=f"set training.max_response_length: {2 * limit:.0f}, if there is memory for it; if the responses "
         "repeat themselves (open the longest trials), resume from a checkpoint before that with half of "
         "algorithm.learning_rate",
         evidence=(*evidence(steps, _SHARE), *evidence(steps[-1:], _MAX), *evidence(steps[-1:], _MEAN)),

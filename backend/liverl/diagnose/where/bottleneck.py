@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from liverl.diagnose.advice import ANY, WORKERS, Means, fitting, keys_in
 from liverl.diagnose.where import parts
 from liverl.diagnose.where.rollouts import SANDBOX, VERIFIER, Rollouts
 from liverl.model import Bottleneck
@@ -25,7 +28,6 @@ SLOW = 2.0  # times the seconds per token of the other replicas: less may be the
 FEW = 5  # trials of a replica; of fewer nothing is concluded
 BUSIER = 1.5  # times the trials of the others: it is not slow, it has more to do
 TAIL, WAVES, REPLICA = "tail", "waves", "replica"
-WORKERS = "harbor_runtime.num_workers"
 _CLOCKS = "nvidia-smi -q -d PERFORMANCE,CLOCK"
 _NOUNS = {
     SANDBOX: "sandboxes",
@@ -61,13 +63,13 @@ _PARTS = {
     ),
     parts.LOG_PROBS: Advice(
         "is the log-probabilities of the trainer and the reference policy",
-        "give the trainer more GPUs ({key}), or keep the reference policy on them where memory is free "
+        "give the trainer more GPUs ({key}), or keep the reference policy on its GPUs where memory is free "
         "(training.ref_offload: false)",
         "infrastructure.nnodes",
     ),
     parts.UPDATE: Advice(
         "is the update of the policy",
-        "give the trainer more GPUs ({key}), or keep the optimizer on them where memory is free "
+        "give the trainer more GPUs ({key}), or keep the optimizer on its GPUs where memory is free "
         "(training.actor_offload: false)",
         "infrastructure.nnodes",
     ),
@@ -117,10 +119,29 @@ def bottleneck(
     rollouts: Rollouts | None,
     kind: Kind,
     names: Mapping[str, str],
+    run: Means = ANY,
 ) -> Bottleneck | None:
     """What a step waits for most. ``shares``: of its parts, 0..1, with what the trials waited for in place of generate
-    where ``rollouts`` are known; ``names``: root address of a replica -> its name. The steps are the caller's to
-    count."""
+    where ``rollouts`` are known; ``names``: root address of a replica -> its name; ``run``: what an advice may
+    name. The steps are the caller's to count."""
+    found = _bottleneck(shares, rollouts, kind, names)
+    return None if found is None else _fitted(found, run)
+
+
+def _fitted(found: Bottleneck, run: Means) -> Bottleneck:
+    """The sentence with an advice that fits, or without one; ``key``: the first one that it still names."""
+    what, _, fix = found.sentence.partition(": ")
+    fits = fitting(fix, run)
+    key = found.key if found.key in fits else next(iter(keys_in(fits)), "")
+    return replace(found, sentence=f"{what}: {fits}" if fits else what, key=key)
+
+
+def _bottleneck(
+    shares: Mapping[str, float],
+    rollouts: Rollouts | None,
+    kind: Kind,
+    names: Mapping[str, str],
+) -> Bottleneck | None:
     largest = max(shares, key=lambda part: shares[part], default="")
     generate = sum(share for part, share in shares.items() if part == parts.GENERATE or part in _NOUNS)
     if rollouts is not None and generate >= max(shares[part] for part in shares if part not in _NOUNS):

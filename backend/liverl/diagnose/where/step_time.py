@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
+from liverl.diagnose.advice import ANY, Means
 from liverl.diagnose.where import parts
 from liverl.diagnose.where.bottleneck import LEAST_STEPS, Kind, bottleneck
 from liverl.diagnose.where.rollouts import Rollouts, of_metrics, of_trials
 from liverl.diagnose.where.slower import slower
 from liverl.model import StepTime, TrialsStatus
+from liverl.observe.metrics.pace import NEWEST  # what was mended before is no bottleneck any more
 from liverl.observe.metrics.recent import RecentSteps
 
-NEWEST = 10  # steps that are looked at: what was mended before them is no bottleneck any more
 _EMBEDDED = "timing_s/trial/mean"  # a metric that only the embedded trainer has
 _ASYNC = "fully_async/"  # its trainer waits for samples, not for the last trial of a step
 
@@ -24,28 +25,33 @@ class NewestStepTime:
         self._recent: RecentSteps | None = None
         self._trials: TrialsStatus | None = None
         self._names: Mapping[str, str] = {}
+        self._means = ANY
         self._slower = ""
         self._value: StepTime | None = None
 
-    def of(self, recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str]) -> StepTime | None:
+    def of(
+        self, recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str], run: Means = ANY
+    ) -> StepTime | None:
         """See ``step_time``."""
         if recent is not self._recent:
             self._slower = slower(recent)
-        elif trials is self._trials and names == self._names:
+        elif trials is self._trials and names == self._names and run == self._means:
             return self._value
-        self._recent, self._trials, self._names = recent, trials, names
-        self._value = _step_time(recent, trials, names, self._slower)
+        self._recent, self._trials, self._names, self._means = recent, trials, names, run
+        self._value = _step_time(recent, trials, names, run, self._slower)
         return self._value
 
 
-def step_time(recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str]) -> StepTime | None:
+def step_time(
+    recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str], run: Means = ANY
+) -> StepTime | None:
     """Where the time of the newest steps goes; None if the metrics of none say how long its parts take. ``names``: see
-    ``replica_names``."""
-    return _step_time(recent, trials, names, slower(recent))
+    ``replica_names``; ``run``: what an advice may name."""
+    return _step_time(recent, trials, names, run, slower(recent))
 
 
 def _step_time(
-    recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str], grown: str
+    recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str], run: Means, grown: str
 ) -> StepTime | None:
     steps = [step for step in recent.steps[-NEWEST:] if parts.parts_of(step.values)]
     if not steps:
@@ -69,7 +75,7 @@ def _step_time(
         len(steps),
         round(median(total for _, total in each), 3),
         ordered,
-        bottleneck(shares, rollouts, kind, names) if len(steps) >= LEAST_STEPS else None,
+        bottleneck(shares, rollouts, kind, names, run) if len(steps) >= LEAST_STEPS else None,
         grown,
     )
 

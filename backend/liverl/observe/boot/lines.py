@@ -121,10 +121,23 @@ TRAINER: Ranks = (
     (StageRule("Final validation metrics:", "training complete"),),
 )
 
-_RANKS: dict[str, Ranks] = {"litellm": LITELLM, "trainer": TRAINER, "ray": RAY}
+# What ``liverl.verl_runtime.smoke`` prints. Its training ends as soon as it is good enough: steps are no progress bar.
+SMOKE: Ranks = (
+    (StageRule("making the smoke model", "making a tiny model to train"),),
+    (
+        StageRule(
+            "training: step ",
+            "making a tiny model to train: step {step} of at most {most}",
+            late_pattern(r"training: step (?P<step>\d+) of at most (?P<most>\d+)"),
+        ),
+    ),
+    (StageRule("trained for ", "checking the tiny model"),),
+)
+
+_RANKS: dict[str, Ranks] = {"litellm": LITELLM, "trainer": TRAINER, "ray": RAY, "smoke": SMOKE}
 
 
 def stages_of(kind: str) -> Ranks:
-    """Return the stages of ``kind``: litellm, trainer, ray, or the name of an engine's boot log; else empty."""
+    """Return the stages of ``kind``: litellm, trainer, ray, smoke, or the name of an engine's boot log; else empty."""
     engine = boot_log(kind)
     return engine.stages if engine is not None else _RANKS.get(kind, ())

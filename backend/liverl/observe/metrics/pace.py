@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from liverl.model import StepMetrics
 from liverl.observe.metrics.names import keys_of
 
-NEWEST = 5  # steps in the median: durations change as the policy learns to write more or less
+NEWEST = 10  # steps in the median: durations change as the policy learns to write more or less
 _KEYS = keys_of("seconds per step")
 
 

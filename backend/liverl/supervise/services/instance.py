@@ -182,7 +182,7 @@ class Instance:
     def retire(self) -> None:
         """End a replaced instance by its drain sequence."""
         self.role = "retiring"
-        self.feed(state_machine.Stop())
+        self.feed(state_machine.Stop(why="its next generation has taken over"))
 
     def end_drain(self) -> None:
         """Go on to the second stop stage at once if this instance is draining. Called when the run stops."""

@@ -107,11 +107,16 @@ class Start:
     """Start requested. Resets the failures and the backoff."""
 
 
+STOP_REQUESTED = "stop requested"
+RUN_ENDS = "the run ends"
+
+
 @dataclass(frozen=True)
 class Stop:
-    """Stop requested; ``now`` skips to the last stop stage. Overrides every other request."""
+    """Stop it; ``now`` skips to the last stop stage, ``why`` is shown. Overrides every other request."""
 
     now: bool = False
+    why: str = STOP_REQUESTED
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,10 @@ class AwaitSuccessor:
 
 @dataclass(frozen=True)
 class NoRestart:
-    """The run is stopping: do not start or restart. A running service keeps running until its ``Stop``."""
+    """The run is stopping, ``why`` is shown: do not start or restart. A running service keeps running until its
+    ``Stop``."""
+
+    why: str = STOP_REQUESTED
 
 
 @dataclass(frozen=True)
@@ -292,16 +300,16 @@ def _step(
     if generation is not None and generation != machine.generation:
         return machine, ()
     match event:
-        case Stop(now=at_once):
-            return _stop(machine, now, rules, at_once)
+        case Stop(now=at_once, why=why):
+            return _stop(machine, now, rules, at_once, why)
         case Start():
             return _start(machine, now)
         case Restart(why=why):
             return _restart(machine, now, rules, why)
         case AwaitSuccessor() if machine.state == "stopping" and machine.after == "decide":
             return replace(machine, after="hold"), ()
-        case NoRestart():
-            return _no_restart(machine, now, rules)
+        case NoRestart(why=why):
+            return _no_restart(machine, now, rules, why)
         case DependenciesMet() if machine.state == "waiting" and machine.wanted:
             return _prepare(machine, now, "its dependencies are met")
         case Prepared() if machine.state == "preparing":
@@ -317,7 +325,7 @@ def _step(
         case Spawned() if machine.state == "stopped":
             # The stop came while the process was being started: it exists now, and must be ended.
             late, escalate = _begin_stop(
-                replace(machine, leader_gone=False), now, rules, "down", "stop requested", 0
+                replace(machine, leader_gone=False), now, rules, "down", machine.why, 0
             )
             return late, (Watch(machine.generation), *escalate)
         case ProbeReady() if machine.state in ("starting", "degraded"):
@@ -384,12 +392,12 @@ def _start(machine: MachineState, now: float) -> tuple[MachineState, tuple[Actio
 
 
 def _stop(
-    machine: MachineState, now: float, rules: RestartRules, at_once: bool
+    machine: MachineState, now: float, rules: RestartRules, at_once: bool, why: str
 ) -> tuple[MachineState, tuple[Action, ...]]:
     machine = replace(machine, wanted=False)
     last = len(rules.stop) - 1
     if machine.state in LIVE:
-        return _begin_stop(machine, now, rules, "down", "stop requested", last if at_once else 0)
+        return _begin_stop(machine, now, rules, "down", why, last if at_once else 0)
     if machine.state == "stopping":
         machine = replace(machine, after="down")
         if at_once and machine.stage < last:
@@ -397,16 +405,16 @@ def _stop(
         return machine, ()
     if machine.state in ("waiting", "preparing", "backing_off"):
         # The process may still appear after this; ``Spawned`` then ends it.
-        return _to(machine, "stopped", now, "stop requested"), ()
+        return _to(machine, "stopped", now, why), ()
     return machine, ()
 
 
 def _no_restart(
-    machine: MachineState, now: float, rules: RestartRules
+    machine: MachineState, now: float, rules: RestartRules, why: str
 ) -> tuple[MachineState, tuple[Action, ...]]:
     if machine.state in LIVE:
         return replace(machine, wanted=False), ()
-    return _stop(machine, now, rules, False) if machine.state not in ENDED else (machine, ())
+    return _stop(machine, now, rules, False, why) if machine.state not in ENDED else (machine, ())
 
 
 def _restart(

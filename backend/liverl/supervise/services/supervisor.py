@@ -96,6 +96,7 @@ class Supervisor:
         self.unheld: dict[str, str] = {}  # ``service.port`` of sockets that cannot be opened, and why
         self.stopping: bool = False
         self.stop_now: bool = False
+        self._stop_why = state_machine.STOP_REQUESTED
         self.pace = Pace()
         self.records = Records(run_dir, self.now)
         self.records.events.subscribe(lambda _: self.pace.changed())
@@ -366,16 +367,17 @@ class Supervisor:
 
     # --- stopping ---
 
-    def begin_stop(self, *, now: bool = False) -> None:
+    def begin_stop(self, *, now: bool = False, why: str = state_machine.STOP_REQUESTED) -> None:
         """Stop every service, dependents first. ``now`` skips to the last stop stage, SIGKILL. Nothing is started any
-        more."""
+        more. ``why``: what is shown of each service; that of the first call stays."""
+        self._stop_why = self._stop_why if self.stopping else why
         self.stopping = True
         self.stop_now = self.stop_now or now
         self.environments.cancel()
         self.keeper_manager.continue_stopped()
         # A service that exits while its dependents are still being stopped must not be restarted.
         for instance in list(self.instances()):
-            instance.feed(state_machine.NoRestart())
+            instance.feed(state_machine.NoRestart(self._stop_why))
         self.kick()
 
     def _stop_in_order(self) -> None:
@@ -389,7 +391,7 @@ class Supervisor:
                     if machine.state not in state_machine.ENDED and (
                         machine.wanted or machine.after != "down" or skip
                     ):
-                        instance.feed(state_machine.Stop(now=self.stop_now))
+                        instance.feed(state_machine.Stop(self.stop_now, self._stop_why))
 
     def hopeless(self, slot: Slot) -> bool:
         """Whether waiting for the end of a service is useless (see ``Slot.hopeless``)."""
