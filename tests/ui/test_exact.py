@@ -139,7 +139,9 @@ async def test_the_dashboard_sends_little_and_what_it_sends_is_right(front: str)
         for sequence in sent:
             stream.feed(sequence)
         assert sent
-        assert sum(map(len, sent)) / 5 < 700, "bytes for each new snapshot; as Textual does it 1,500 behind a dialog"
+        assert sum(map(len, sent)) / 5 < 700, (
+            "bytes for each new snapshot; as Textual does it 1,500 behind a dialog"
+        )
         wanted = pyte.Screen(*size)
         pyte.Stream(wanted).feed(_whole(app))
         assert screen.display == wanted.display
