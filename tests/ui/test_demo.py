@@ -63,7 +63,7 @@ async def test_the_end_of_the_recording_is_said_and_the_clock_stops(tmp_path: Pa
         await until(pilot, lambda: "demo has ended" in header.text, lambda: header.text)
         assert OVER in header.text
         first = header.text.splitlines()[0]
-        assert "■ recording ended" in first and "running" not in first and "ETA" not in first
+        assert "■ demo has ended" in first and "running" not in first and "ETA" not in first
         assert header._clock.now() == shown.snapshot.at
 
 

@@ -169,9 +169,11 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     code = f" (exit code {result.exit_code})" if result is not None else ""
     # A recording may end in the middle of a run: nothing of it runs then, and no step of it is to come.
     over = view.link == "demo" and bool(view.why) and not view.playing and result is None
-    glyph, word, look = (
-        ("■", "recording ended", "dim") if over else (RUN_GLYPH[state], state, RUN_STYLE[state])
-    )
+    look = RUN_STYLE[state]
+    # The link says that the recording has ended.
+    own_state = [
+        Part(1, (((f"{RUN_GLYPH[state]} {state}{code}", look),), ((f"{RUN_GLYPH[state]} {state}", look),)))
+    ]
     parts = [
         *_smoke(snapshot),
         Part(
@@ -182,13 +184,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 ((fit(name, min(len(name), 12)), "strong"),),
             ),
         ),
-        Part(
-            1,
-            (
-                ((f"{glyph} {word}{code}", look),),
-                ((f"{glyph} {word}", look),),
-            ),
-        ),
+        *([] if over else own_state),
         Part(4 if view.live and not view.why else 0 if view.link == "lost" else 1, _link(view, readonly)),
     ]
     symptom = worst(snapshot.symptoms)
