@@ -61,7 +61,7 @@ _ZSH = """\
     local -x COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) %(complete_var)s=zsh_complete
     response=("${(@f)$(%(prog_name)s)}")
 
-    # --option=value: only the value is replaced.
+    # OPTION=VALUE: only the value is replaced.
     [[ "${words[CURRENT]}" == --*=* ]] && compset -P 1 '*='
 
     for type key descr in ${response}; do
@@ -98,7 +98,7 @@ fi
 _FISH = """\
 function %(complete_func)s;
     set -l token (commandline -ct);
-    # --option=value: fish compares whole words.
+    # OPTION=VALUE: fish compares whole words.
     set -l before (string match -r -- '^--[^=]+=' $token);
     set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=$token %(prog_name)s);
 

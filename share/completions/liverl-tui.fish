@@ -1,6 +1,6 @@
 function _liverl_tui_completion;
     set -l token (commandline -ct);
-    # --option=value: fish compares whole words.
+    # OPTION=VALUE: fish compares whole words.
     set -l before (string match -r -- '^--[^=]+=' $token);
     set -l response (env _LIVERL_TUI_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=$token liverl-tui);
 
