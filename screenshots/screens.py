@@ -63,7 +63,7 @@ SCREENS: dict[str, Shown] = {
     "fails-disk": Shown(FAILS, ("K",), "Disk"),
     "runs": Shown(RUNS, (), "Runs"),
     "compare": Shown(RUNS, ("*", "c"), "first"),
-    "compare-differences": Shown(RUNS, ("*", "c", "tab"), "first"),
+    "compare-differences": Shown(RUNS, ("*", "c", "tab"), "oldest"),
     "eight-gpus": Shown(EIGHT, (), "simulated"),
 }
 

@@ -23,7 +23,7 @@ from liverl_tui.app.navigation import Navigation
 from liverl_tui.app.next_attempt import NextAttempt
 from liverl_tui.app.notifications import Notifications
 from liverl_tui.app.playing import Playing
-from liverl_tui.data.last_visit import Visit
+from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.list_memory import ListMemory
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import Link, View
@@ -36,6 +36,7 @@ from liverl_tui.term.private import driver_of
 from liverl_tui.text import themes
 from liverl_tui.widgets.base.cells import CellPanel
 from liverl_tui.widgets.base.keybar import KeyBar
+from liverl_tui.widgets.header.header import ROWS_FOR_NEWS
 
 if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed
@@ -87,6 +88,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.why_readonly = why_readonly
         self.hints = hints
         self.last_visit = last_visit
+        self.absence = ""
         self.next_run: Path | None = None  # the run to show after this one; None: none was chosen
         self._opens_others = opens_others
         self._problems = tuple(problems)
@@ -188,7 +190,18 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.next_attempt.take()
         if not self._summed_up and view.link != "connecting" and view.events:
             self._summed_up = True
-            self.notifications.sum_up(self.last_visit, view)
+            self._sum_up(view)
+
+    def _sum_up(self, view: View) -> None:
+        """Say what has happened since the user's last visit: in the header until it was looked at, and in a terminal
+        whose header has no row for it as a toast."""
+        if self.last_visit is None:
+            return
+        self.absence = since_then(self.last_visit, view, time.time())
+        if self.absence and self.size.height < ROWS_FOR_NEWS:
+            self.notifications.sum_up(self.absence)
+        elif self.absence and self.run_screen is not None:
+            self.run_screen.show(view)
 
     def _tick(self) -> None:
         """Redraw the clocks on the screen if no view came lately."""

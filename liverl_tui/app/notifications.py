@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from textual.notifications import Notification, Notify
 from liverl.diagnose.failures import is_failure
 from liverl.model import Result, Snapshot
 from liverl.rundir.commands import attach_command, ended_commands, next_command
-from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
 from liverl_tui.term.desktop import sequence
@@ -252,12 +250,11 @@ class Notifications:
             if replaced or old.message == new.message:
                 self._host.drop_toast(old)  # the screen changes when the new one is shown
 
-    def sum_up(self, visit: Visit | None, view: View) -> None:
-        """Show what has happened in the run since ``visit``, if anything has."""
-        text = since_then(visit, view, time.time()) if visit is not None else None
-        if text is not None:
-            key = find("app", "events").name
-            self.toast(f"{text} ({key} shows it)", "warning", brief=True, about="absence")
+    def sum_up(self, absence: str) -> None:
+        """Show what has happened in the run since the last visit."""
+        self.toast(
+            f"{absence} ({find('app', 'events').name} shows it)", "warning", brief=True, about="absence"
+        )
 
     def say_problems(self, problems: Sequence[str]) -> None:
         """Show a toast for each of the settings that cannot be used; for the first ``_MOST``, and how many more."""

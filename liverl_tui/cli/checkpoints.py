@@ -84,7 +84,7 @@ def prune_command(run: Path | None, run_root: Path | None, keep: int, yes: bool,
             echo(line)
     anything = bool(going or found.half_removed)
     if anything and found.best_unknown:
-        words = f"which one is the best by validation is not known: {found.no_score}; nothing was removed"
+        words = f"which one is the best is not known: {found.no_score}; nothing was removed"
         raise CliError(words)
     agreed = anything and (yes or (not as_json and _agreed()))
     freed, failed = 0, tuple[Failed, ...]()
@@ -194,6 +194,7 @@ def _found(run_dir: Path) -> CheckpointList:
 
 
 def _lines(found: CheckpointList) -> Iterator[str]:
+    from liverl.offline.checkpoints import best_words
     from liverl_tui.text.words import size
 
     yield f"{found.run}: {found.folder}"
@@ -202,9 +203,10 @@ def _lines(found: CheckpointList) -> Iterator[str]:
     yield from _table(found.rows)
     if not found.rows:
         yield "no checkpoint is there"
-    best = f"best by {found.score}" if found.score else f"no best one: {found.no_score}"
     count = quantity(len(found.rows), "checkpoint")
-    yield f"{count}, {size(found.bytes)}; {size(found.free)} free on that disk; {best}"
+    yield f"{count}, {size(found.bytes)}; {size(found.free)} free on that disk"
+    if found.rows:
+        yield best_words(found)
     for path in found.half_removed:
         yield f"left by an interrupted prune: {path}"
 
@@ -214,18 +216,18 @@ def _table(rows: tuple[CheckpointRow, ...]) -> Iterator[str]:
 
     if not rows:
         return
-    yield f"{'STEP':>6}  {'SIZE':>6}  {'FORMAT':<8}  {'GPUS':>4}  {'VALIDATION':>10}  STATE"
+    yield f"{'STEP':>6}  {'SIZE':>6}  {'FORMAT':<8}  {'GPUS':>4}  {'VALIDATION':>10}  {'REWARD':>6}  STATE"
     for row in rows:
         gpus = "-" if row.world_size is None else str(row.world_size)
         score = "-" if row.validation is None else f"{row.validation:.4g}"
+        reward = "-" if row.reward is None else f"{row.reward:.3f}"
         marks = [row.state]
         marks += ["newest"] if row.newest else []
         marks += ["best"] if row.best else []
         marks += [f"exported to {row.exported[-1]}"] if row.exported else []
         why = f": {row.why}" if row.why else ""
-        yield (
-            f"{row.step:>6}  {size(row.bytes):>6}  {row.format:<8}  {gpus:>4}  {score:>10}  {', '.join(marks)}{why}"
-        )
+        numbers = f"{row.step:>6}  {size(row.bytes):>6}  {row.format:<8}  {gpus:>4}  {score:>10}  {reward:>6}"
+        yield f"{numbers}  {', '.join(marks)}{why}"
 
 
 def _prune_lines(

@@ -147,8 +147,11 @@ def kind_of(command: click.Command, parameter: click.Parameter) -> str:
     return (parameter.metavar or name.upper()).replace("...", "").strip("[]")
 
 
+_RUNS = (_runs, _runs_and_services)
+
+
 class Completed(StringParamType):
-    """A text whose values the shell completes."""
+    """A text whose values the shell completes; folders, where it may be that of a run and a path is being typed."""
 
     def __init__(self, values: str | Values) -> None:
         self._values = values
@@ -163,6 +166,8 @@ class Completed(StringParamType):
             found = sorted({value for value in self._values(ctx, incomplete) if value.startswith(incomplete)})
         except Exception:  # noqa: BLE001 - see the module's first lines
             found = []
+        if not found and self._values in _RUNS and ("/" in incomplete or incomplete.startswith((".", "~"))):
+            return [CompletionItem(incomplete, type="dir")]
         return [CompletionItem(value) for value in found[:_MOST] if value.isprintable()]
 
 

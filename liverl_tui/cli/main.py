@@ -120,7 +120,9 @@ def _complete_values(command: click.Command) -> None:
     """If a shell asks for completions, let ``command`` complete its values."""
     if COMPLETE in os.environ:
         from liverl_tui.cli.completing import complete
+        from liverl_tui.cli.shells import register
 
+        register()
         complete(command)
 
 

@@ -38,7 +38,7 @@ def report_command(
     the charts of the metrics and a table of the trials of each step; it loads nothing, and no script is in it.
     """
     run_dir = run_to_read(run, run_root)
-    text = _report(run_dir, attempt)
+    text = _report(run_dir, attempt) + _checkpoints(run_dir)
     return write(output, _page(run_dir, text) if as_html else text)
 
 
@@ -61,6 +61,20 @@ def _report(run: RunDir, attempt: int | None) -> str:
         f"{which} has no report: it is written when an attempt ends; to see the run now: {attach_command(run.path)}",
         ExitCode.FAILED,
     )
+
+
+def _checkpoints(run: RunDir) -> str:
+    """Which checkpoint is the best now, as a section: some may have gone since the report was written."""
+    from liverl.offline.checkpoints import NoCheckpoints, best_words, list_checkpoints
+
+    try:
+        found = list_checkpoints(run.path)
+    except NoCheckpoints:
+        return ""
+    if not found.rows:
+        return ""
+    steps = ", ".join(str(row.step) for row in found.rows if row.state == "complete") or "none"
+    return f"\n## Checkpoints\n\n- complete: {steps}\n- {best_words(found)}\n"
 
 
 def _page(run: RunDir, text: str) -> str:

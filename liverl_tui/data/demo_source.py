@@ -191,7 +191,9 @@ class DemoSource:
         """Why the picture stands still; empty while it plays."""
         if over:
             more = f"it begins again in {LOOP_S:.0f} s" if self._loop else self._words_at_end
-            return f"{OVER}: {what_it_showed(snapshot)}; {more}"
+            # The header says the result of a run that has ended.
+            shown = f": {what_it_showed(snapshot)}" if snapshot.result is None else ""
+            return f"{OVER}{shown}; {more}"
         return f"paused at {self.place:.0f} s of {self.seconds:.0f} s" if self.paused else ""
 
     def _progress(self, over: bool) -> str:

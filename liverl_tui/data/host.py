@@ -170,12 +170,14 @@ class Host(Protocol):
 
     ``view``: the newest one. ``held``: nothing is painted before ``release``. ``readonly``: commands are refused with
     a toast that says ``why_readonly``. ``lists``: orders and columns of lists. ``last_visit``: when this user closed
-    the interface of the run last; None if never.
+    the interface of the run last; None if never. ``absence``: what has happened since then, a sentence; empty once the
+    user has looked, or if nothing has.
     """
 
     source: Source
     view: View
     last_visit: Visit | None
+    absence: str
     readonly: bool
     why_readonly: str
     held: bool

@@ -18,10 +18,12 @@ from liverl_tui.text.words import age
 FILE = "last-visit.json"
 SHORT_S = 30.0  # seconds of absence; after less than that nothing is summed up
 _NAMED = 3  # restarted services that are named at most
+_ENDS = {"done": "finished", "failed": "failed", "stopped": "been stopped"}  # state of a result -> in words
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """The end of a visit. ``at``: Unix time; ``seq``: number of the newest event; ``restarts``: by service."""
+    """The end of a visit. ``at``: Unix time; ``seq``: number of the newest event; ``restarts``: by service;
+    ``reward``: the mean of the last three steps, None if there was none."""
 
     run_dir: str
     at: float
@@ -29,6 +31,7 @@ class Visit(msgspec.Struct, frozen=True):
     attempt: int
     step: int
     restarts: dict[str, int]
+    reward: float | None = None
 
 
 def visit_of(view: View, at: float) -> Visit | None:
@@ -37,7 +40,8 @@ def visit_of(view: View, at: float) -> Visit | None:
     if snapshot is None:
         return None
     seq = max(snapshot.seq, view.events[-1].seq if view.events else 0)
-    return Visit(snapshot.run_dir, at, seq, snapshot.attempt, snapshot.step or 0, _restarts(snapshot))
+    step, reward = snapshot.step or 0, snapshot.rewards.last
+    return Visit(snapshot.run_dir, at, seq, snapshot.attempt, step, _restarts(snapshot), reward)
 
 
 def write_visit(run_dir: Path, view: View, at: float) -> None:
@@ -64,24 +68,46 @@ def read_visit(run_dir: Path) -> Visit | None:
     return visit if visit.run_dir == str(run_dir) else None  # another run of this name
 
 
-def since_then(visit: Visit, view: View, now: float) -> str | None:
-    """What has happened since the visit, as a sentence; None if that was a moment ago, or nothing has. ``now``: Unix
-    time."""
+def since_then(visit: Visit, view: View, now: float) -> str:
+    """What has happened since the visit, as a sentence; empty if that was a moment ago, or nothing has in a run that
+    does not go on. ``now``: Unix time."""
+    if view.snapshot is None or now - visit.at < SHORT_S:
+        return ""
+    parts = news(visit, view)
+    if not parts and view.live and not _missing(visit, view):
+        parts = ["no step, no alert, no restart"]
+    return f"since you left {age(now - visit.at)} ago: {', '.join(parts)}" if parts else ""
+
+
+def news(visit: Visit, view: View) -> list[str]:
+    """What has happened since the visit, each thing in a few words, the end of the run first."""
     snapshot = view.snapshot
-    if snapshot is None or now - visit.at < SHORT_S:
-        return None
-    parts = []
+    if snapshot is None:
+        return []
+    result, parts = snapshot.result, []
+    if result is not None and result.ended_at > visit.at:
+        parts.append(f"the run has {_ENDS[result.state]}")
     if snapshot.attempt != visit.attempt:
         parts.append(f"attempt {snapshot.attempt} has begun")
     steps = (snapshot.step or 0) - visit.step
     if steps > 0:
-        parts.append(f"{steps} step{'' if steps == 1 else 's'}")
+        parts.append(quantity(steps, "step"))
+        if visit.reward is not None and snapshot.rewards.last is not None:
+            before, after = f"{visit.reward:.2f}", f"{snapshot.rewards.last:.2f}"
+            parts.append(f"reward {before} → {after}" if before != after else f"reward still {after}")
     parts += _restarted(visit, snapshot)
     alerts = sum(_is_alert(event) for event in view.events if event.seq > visit.seq)
     if alerts:
-        more = " or more" if view.events[0].seq > visit.seq + 1 else ""
-        parts.append(f"{alerts}{more} alert{'' if alerts == 1 and not more else 's'}")
-    return f"since you left {age(now - visit.at)} ago: {', '.join(parts)}" if parts else None
+        more = _missing(visit, view)
+        parts.append(f"{alerts} or more alerts" if more else quantity(alerts, "alert"))
+    return parts
+
+
+def _missing(visit: Visit, view: View) -> bool:
+    """Whether the view lacks events since the visit: it has the newest ones only."""
+    if view.events:
+        return view.events[0].seq > visit.seq + 1
+    return view.snapshot is None or view.snapshot.seq > visit.seq
 
 
 def _restarts(snapshot: Snapshot) -> dict[str, int]:

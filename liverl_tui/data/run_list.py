@@ -19,6 +19,7 @@ class RunList:
     def __init__(self, run_root: Path | None = None) -> None:
         self.run_root = run_root
         self._ended: dict[Path, tuple[tuple[str, float], RunListed]] = {}
+        self._best: dict[str, tuple[tuple[str, int | None], str]] = {}
         self._sizes: dict[str, tuple[tuple[str, float | None], float, int | None]] = {}
 
     def read(self) -> list[RunListed]:
@@ -34,6 +35,21 @@ class RunList:
         found = listed(info)
         self._ended[info.run_dir] = state, found
         return found
+
+    def best(self, run: RunListed) -> str:
+        """Which checkpoint of a run is the best and by what, as a phrase; empty without checkpoints."""
+        from liverl.offline.checkpoints import NoCheckpoints, best_words, list_checkpoints
+
+        state = run.state, run.steps
+        known = self._best.get(run.run_dir)
+        if known is None or known[0] != state:
+            try:
+                found = list_checkpoints(Path(run.run_dir))
+                words = best_words(found) if found.rows else "no checkpoint"
+            except (NoCheckpoints, OSError):
+                words = "no checkpoint"
+            known = self._best[run.run_dir] = state, words
+        return known[1]
 
     def size(self, run: RunListed) -> int | None:
         """Bytes that removing the run's directory would give back; None if it cannot be looked at. Takes long for a run

@@ -3,7 +3,8 @@
 A screen or pane whose keys need something (a row, a chart, a trial that was read) says so in a method
 ``idle(action, parameters) -> str``: why this action does nothing, "" if it does something. The key bar leaves out such
 a key, and who presses it is told why. What only an end stops ("the last step is shown") is told by the action itself: a
-key that comes and goes while one walks along a list would move all others.
+key that comes and goes while one walks along a list would move all others. The keys of the scope ``moving`` are silent
+at an end, as in other programs: where the cursor stays is seen.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ QUESTIONS: tuple[Question, ...] = (
         ("dashboard", "jump('gpus')"),
     ),
     Question(
-        "What changed meanwhile?",
-        "{app.events}: marks where you left; {app.runs}: all runs",
+        "What changed since I left?",
+        "{app.events}: begins where you left; {app.runs}: all runs",
         ("app", "events"),
     ),
     Question(

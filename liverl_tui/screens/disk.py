@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 
 from liverl_tui.keys.bindings import Scope, bindings
@@ -83,7 +84,10 @@ class DiskScreen(RunScreen):
         pane = self.query_one(DiskPane)
         before = pane.disk
         try:
-            pane.disk = await asyncio.to_thread(run_disk, self.liverl.source.run.path)
+            disk = await asyncio.to_thread(run_disk, self.liverl.source.run.path)
+            if self.liverl.view.demo:
+                disk = replace(disk, live=self.liverl.why_readonly, no_checkpoints="a recording has none")
+            pane.disk = disk
             if again:
                 told = "nothing has changed" if pane.disk == before else "the numbers are new"
                 self.liverl.notifications.toast(f"counted again: {told}", about="disk")

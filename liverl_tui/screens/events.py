@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 
 from liverl.control.history import read_events
 from liverl.model import Event
+from liverl_tui.data.last_visit import news
 from liverl_tui.keys.bindings import Scope
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -48,9 +49,13 @@ class EventsScreen(RunScreen):
     """
 
     def compose(self) -> ComposeResult:
-        """The list of events, above the key bar."""
+        """The list of events, above the key bar; at the first look it begins where the last visit ended."""
+        liverl = self.liverl
+        visit, fresh = liverl.last_visit, bool(liverl.absence)
+        told = ", ".join(news(visit, liverl.view)) if visit is not None else ""
+        liverl.absence = ""
         yield Header()
-        yield EventList(self._load, visit=self.liverl.last_visit, id="events")
+        yield EventList(self._load, visit=visit, told=told, fresh=fresh, id="events")
         yield KeyBar()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:

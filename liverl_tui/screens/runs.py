@@ -78,6 +78,8 @@ class RunsScreen(RunScreen):
         pane.take(runs)
         for run in runs:
             pane.take_size(run.run_dir, await asyncio.to_thread(self._list.size, run))
+        if (chosen := pane.chosen) is not None:
+            pane.take_best(chosen.run_dir, await asyncio.to_thread(self._list.best, chosen))
 
     # -- what keys do
 

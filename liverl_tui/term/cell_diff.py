@@ -127,7 +127,7 @@ class ExactUpdate(CompositorUpdate):
 
 
 class ExactCompositor(SpanCompositor):
-    """Replaces a screen's own compositor (``HookedScreen.use_compositor``)."""
+    """Replaces a screen's own compositor (``WithCompositor.use_compositor``)."""
 
     def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # Textual only renders it
         """The cells that changed since the last call; None if there are none."""

@@ -8,7 +8,7 @@ does something for which Textual has no public API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from textual._compositor import Compositor, CompositorMap, CompositorUpdate
 from textual.app import App
@@ -25,12 +25,15 @@ __all__ = [
     "HookedApp",
     "HookedScreen",
     "SpanCompositor",
+    "WithCompositor",
     "driver_of",
     "key_bindings",
     "mouse_is_on",
     "set_mouse",
     "terminal_file",
 ]
+
+T = TypeVar("T")
 
 
 # -- the driver, which writes to the terminal
@@ -197,15 +200,19 @@ class SpanCompositor(Compositor):
         return self._regions_to_spans(regions)
 
 
-class HookedScreen(Screen[None]):
-    """A screen that can use its own compositor and decide whether it is painted.
-
-    Textual paints every screen whose cells change, and repaints everything for a change behind a dialog.
-    """
+class WithCompositor(Screen[T], Generic[T]):
+    """A screen that can use a compositor of its own."""
 
     def use_compositor(self, compositor: SpanCompositor) -> None:
         """Paint with ``compositor``; call it before the first paint."""
         self._compositor = compositor
+
+
+class HookedScreen(WithCompositor[None]):
+    """A screen that decides whether it is painted.
+
+    Textual paints every screen whose cells change, and repaints everything for a change behind a dialog.
+    """
 
     def is_painted(self) -> bool:
         """Whether this screen paints its own changes now."""

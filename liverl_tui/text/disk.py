@@ -40,11 +40,12 @@ def lines(disk: RunDisk, width: int = WIDE) -> Iterator[str]:
     else:
         total = sum(row.bytes for row in disk.checkpoints)
         saved: list[tuple[str, ...]] = [
-            ("step", "size", "state", "saved", "validation", "stays because"),
+            ("step", "size", "state", "saved", "validation", "reward", "stays because"),
             *map(_checkpoint, disk.checkpoints),
         ]
         yield f"{quantity(len(disk.checkpoints), 'checkpoint')}, {size(total)}, in {disk.folder}:"
-        yield from aligned(saved, right=(0, 1, 4))
+        yield from aligned(saved, right=(0, 1, 4, 5))
+        yield from filter(None, (disk.best,))
         yield from (
             f"step {row.step} is {row.state}: {row.why}"
             for row in disk.checkpoints
@@ -55,4 +56,12 @@ def lines(disk: RunDisk, width: int = WIDE) -> Iterator[str]:
 
 def _checkpoint(row: CheckpointRow) -> tuple[str, ...]:
     saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.saved_at))
-    return str(row.step), size(row.bytes), row.state, saved, number(row.validation), row.keeps or "-"
+    return (
+        str(row.step),
+        size(row.bytes),
+        row.state,
+        saved,
+        number(row.validation),
+        number(row.reward),
+        row.keeps or "-",
+    )

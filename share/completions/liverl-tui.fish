@@ -1,15 +1,18 @@
 function _liverl_tui_completion;
-    set -l response (env _LIVERL_TUI_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) liverl-tui);
+    set -l token (commandline -ct);
+    # OPTION=VALUE: fish compares whole words.
+    set -l before (string match -r -- '^--[^=]+=' $token);
+    set -l response (env _LIVERL_TUI_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=$token liverl-tui);
 
     for completion in $response;
-        set -l metadata (string split "," $completion);
+        set -l metadata (string split -m 1 "," $completion);
 
         if test $metadata[1] = "dir";
-            __fish_complete_directories $metadata[2];
+            for found in (__fish_complete_directories $metadata[2]); echo "$before$found"; end;
         else if test $metadata[1] = "file";
-            __fish_complete_path $metadata[2];
+            for found in (__fish_complete_path $metadata[2]); echo "$before$found"; end;
         else if test $metadata[1] = "plain";
-            echo $metadata[2];
+            echo "$before$metadata[2]";
         end;
     end;
 end;

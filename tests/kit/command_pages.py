@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from click.shell_completion import get_completion_class
 
 from liverl.exit_codes import rows
-from liverl_tui.cli.main import COMMANDS, PROGRAM, cli
+from liverl_tui.cli.main import COMMANDS, COMPLETE, PROGRAM, cli
+from liverl_tui.cli.shells import script
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "commands.md"
@@ -217,13 +217,7 @@ def _roff(text: str) -> str:
 
 def completions() -> dict[str, str]:
     """File name -> the script by which a shell asks the program. They name no option, so they are never old."""
-    found = {}
-    for shell, name in SHELLS.items():
-        kind = get_completion_class(shell)
-        assert kind is not None
-        completion = kind(cli, {}, PROGRAM, "_LIVERL_TUI_COMPLETE")
-        found[name] = completion.source_template % completion.source_vars()
-    return found
+    return {name: script(shell, cli, PROGRAM, COMPLETE) for shell, name in SHELLS.items()}
 
 
 def generated() -> dict[Path, str]:

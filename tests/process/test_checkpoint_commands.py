@@ -92,7 +92,7 @@ def test_ls_says_what_each_one_is(ended: Path) -> None:
     assert (told["score"], told["latest"], told["live"]) == (SCORE, 5, "")
     shown = run_cli("checkpoints", "ls", ended).stdout
     assert "complete, best" in shown and "model_world_size_2_rank_1.pt is cut off" in shown
-    assert "6 checkpoints" in shown and f"best by {SCORE}" in shown
+    assert "6 checkpoints" in shown and f"best: step 2, validation 0.75 ({SCORE})" in shown
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [2, 5, 6]), (2, [2, 3, 5, 6]), (9, [1, 2, 3, 5, 6])])
@@ -127,11 +127,30 @@ def test_nothing_goes_while_the_best_is_not_known(ended: Path) -> None:
     metrics.unlink()
     metrics.mkdir()
     done = run_cli("checkpoints", "prune", ended, "--keep", "1", "--yes")
-    assert done.returncode == 1 and "best by validation is not known" in done.stderr, done
+    assert done.returncode == 1 and "which one is the best is not known" in done.stderr, done
     assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
     metrics.rmdir()
     told = asked("ls", ended)
-    assert not told["best_unknown"] and told["no_score"] == "its metrics have no validation"
+    assert not told["best_unknown"] and told["no_score"] == "its metrics have neither validation nor reward"
+
+
+def test_without_validation_the_training_reward_names_the_best_and_says_so(ended: Path) -> None:
+    """Of the three steps up to a checkpoint: a single lucky step (1) is not the best."""
+    rewards = {1: 0.6, 2: 0.3, 3: 0.9, 4: 0.9, 5: 0.2}
+    lines = [json.dumps({"step": step, "data": {"critic/score/mean": r}}) for step, r in rewards.items()]
+    (ended / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    told = asked("ls", ended)
+    rows = {row["step"]: row for row in told["rows"]}
+    assert [step for step, row in rows.items() if row["best"]] == [5], "4 would be, and is cut off"
+    assert rows[5]["reward"] == pytest.approx(2.0 / 3) and rows[5]["validation"] is None
+    assert (told["score"], told["no_score"]) == ("critic/score/mean", "its metrics have no validation")
+    words = "best: step 5, by training reward: mean 0.6667 of the 3 steps up to it, as its metrics have no validation"
+    assert words in run_cli("checkpoints", "ls", ended).stdout
+    assert words in run_cli("disk", ended).stdout
+    (ended / "attempt_001").mkdir(exist_ok=True)
+    (ended / "attempt_001" / "report.md").write_text("# Report\n")
+    report = run_cli("report", ended).stdout
+    assert words in report and "- complete: 1, 2, 3, 5" in report
 
 
 def test_a_live_run_loses_nothing_that_may_be_being_written(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kit.ended_runs import a_run
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, snapshot, view
 
@@ -22,6 +23,7 @@ from liverl_tui.cli.demo import PACKAGED
 from liverl_tui.data.demo_source import OVER, DemoSource, demo_farewell, what_it_showed
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.view import View
+from liverl_tui.screens.disk import DiskPane
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
 
@@ -63,7 +65,7 @@ async def test_the_end_of_the_recording_is_said_and_the_clock_stops(tmp_path: Pa
         await until(pilot, lambda: "demo has ended" in header.text, lambda: header.text)
         assert OVER in header.text
         first = header.text.splitlines()[0]
-        assert "■ recording ended" in first and "running" not in first and "ETA" not in first
+        assert "■ demo has ended" in first and "running" not in first and "ETA" not in first
         assert header._clock.now() == shown.snapshot.at
 
 
@@ -283,3 +285,17 @@ def test_where_nothing_can_be_noted_no_hints_come_back(
 def test_the_goodbye_says_whether_the_recording_was_left_early(early: bool, said: str) -> None:
     seen = snapshot(step=2, total_steps=5, symptoms=(), rewards=Rewards())
     assert demo_farewell(seen, early=early).startswith(said)
+
+
+async def test_the_disk_of_a_recording_is_said_to_be_one(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "recorded", [0.1, 0.2])
+    app = LiverlApp(
+        FakeSource(run, view=msgspec.structs.replace(view(), link="demo")),
+        why_readonly="this is a recorded run",
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "K")
+        pane = app.screen.query_one(DiskPane)
+        await until(pilot, lambda: "checkpoints: a recording has none" in pane.text, lambda: pane.text)
+        assert "nothing may go now: this is a recorded run" in pane.text

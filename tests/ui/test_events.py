@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -237,6 +238,24 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, width: int, begin: int) 
     assert kept <= set("".join(lines))
 
 
+async def test_the_first_look_begins_where_the_last_visit_ended(tmp_path: Path) -> None:
+    """Also where the view has only the newest events, and what is new is more than a screen."""
+    lines = (msgspec.json.encode(e) for e in shown(1, 80).events)
+    (tmp_path / "events.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    visit = Visit(str(tmp_path), NOW - 600, 24, 1, 2, {})
+    async with opened(shown(41, 80), tmp_path, visit=visit) as screen:
+        await screen.until(lambda: "event 26." in screen.text)
+        first = screen.text.splitlines()[1]
+        assert "you left at" in first and "5 steps" in first, screen.text
+        assert "not following" in screen.title and "event 80." not in screen.text
+        await screen.press("escape", "E")
+        await screen.until(lambda: "event 80." in screen.text)
+        assert "not following" not in screen.title, "it was looked at"
+    async with opened(shown(17, 30), visit=visit) as screen:
+        await screen.until(lambda: "event 30." in screen.text)
+        assert "you left at" in screen.text and "not following" not in screen.title, "all that is new fits"
+
+
 async def test_a_row_says_where_the_last_visit_ended() -> None:
     visit = Visit("/runs/x/y", NOW - 600, 4, 1, 0, {})
     async with opened(shown(1, 9), visit=visit) as screen:
@@ -247,6 +266,6 @@ async def test_a_row_says_where_the_last_visit_ended() -> None:
     async with opened(shown(1, 9), visit=msgspec.structs.replace(visit, seq=9)) as screen:
         await screen.until(lambda: "event 8." in screen.text)
         assert "you left" not in screen.text, "nothing is new"
-    async with opened(shown(6, 9), visit=visit) as screen:
+    async with opened(shown(6, 9), visit=msgspec.structs.replace(visit, at=time.time())) as screen:
         await screen.until(lambda: "event 8." in screen.text)
         assert "you left" not in screen.text, "the events before are not loaded"

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.pilots import until
+from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
 
 from liverl.model import SMOKE, BatchEnd, Cause, ReplicaSet, Result, Snapshot, Symptom
 from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.header import Header, below_rows, run_parts, stage_row, worst
@@ -494,3 +495,32 @@ async def test_clocks_stand_still_when_nobody_tells_us_any_more() -> None:
 def test_a_smoke_run_is_called_so_in_front_of_all_else(width: int, words: str) -> None:
     assert first(view(smoke=True), width).lstrip().startswith(words)
     assert "SMOKE" not in first(view(), width)
+
+
+# -- the last visit
+
+
+def test_what_has_happened_since_the_last_visit_stands_above_the_alerts() -> None:
+    told = "since you left 12m ago: 4 steps, reward 0.25 → 0.88, trainer restarted 2 times, 3 alerts"
+    state = snapshot(symptoms=(LISTLESS,))
+    rows = [row.text for row in below_rows(view(symptoms=(LISTLESS,)), state, NOW, 120, told)]
+    assert rows[0].strip() == f"• {told}  → E lists it" and "loaded but idle" in rows[1]
+    (narrow, _) = [row.text for row in below_rows(view(symptoms=(LISTLESS,)), state, NOW, 60, told)]
+    assert "since you left 12m ago: 4 steps" in narrow and narrow.rstrip().endswith("E lists it")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_it_stands_in_the_header_until_somebody_has_looked(size: tuple[int, int]) -> None:
+    shown = view(symptoms=(LISTLESS,))
+    assert shown.snapshot is not None
+    app = LiverlApp(
+        FakeSource(view=shown), last_visit=Visit(shown.snapshot.run_dir, time.time() - 900, 0, 1, 2, {})
+    )
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        header = app.screen.query_one(Header)
+        await until(pilot, lambda: "since you left 15m ago: 5 steps" in header.text, lambda: header.text)
+        assert "→ E lists it" in header.text and "loaded but idle" in header.text, "both have a row"
+        assert not app.toasts()
+        await press(pilot, "E", "escape")
+        await until(pilot, lambda: "since you left" not in header.text, lambda: header.text)

@@ -116,12 +116,12 @@ async def test_an_answer_that_is_told_nowhere_else_is_whole() -> None:
         assert "".join(said(toast).split()) == "".join(text.split())
 
 
-async def test_after_an_absence_one_toast_says_what_has_happened() -> None:
+async def test_where_the_header_has_no_row_a_toast_says_what_has_happened() -> None:
     shown = view()
     assert shown.snapshot is not None
     visit = Visit(shown.snapshot.run_dir, time.time() - 900, 0, 1, 2, {})
     app = LiverlApp(FakeSource(view=shown), last_visit=visit)
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+    async with app.run_test(size=(80, 19), notifications=True) as pilot:
         await settle(pilot)
         (toast,) = await toasts(pilot, 1)
         assert said(toast) == "▲ since you left 15m ago: 5 steps (E shows it)"

@@ -111,6 +111,7 @@ def test_bash_completes_by_the_installed_script(typed: list[str], offered: set[s
     words = " ".join(f"'{word}'" for word in typed)
     script = (
         f"source {COMPLETIONS / 'liverl-tui'}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; "
+        'COMP_LINE="${COMP_WORDS[*]}"; COMP_POINT=${#COMP_LINE}; '
         "_liverl_tui_completion liverl-tui; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
     done = subprocess.run(

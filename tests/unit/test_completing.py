@@ -119,7 +119,7 @@ def test_a_real_bash_completes_runs_and_files(run: Path, tmp_path: Path) -> None
     script = f"""eval "$(liverl-tui completion bash)"
 compopt() {{ echo "compopt $*"; }}  # there is no line to complete in a script
 try() {{
-  COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=()
+  COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=(); COMP_LINE="$*"; COMP_POINT=999
   _liverl_tui_completion liverl-tui; echo "${{COMPREPLY[*]}}"
 }}
 try liverl-tui attach --run-root {run.parents[1]} pro

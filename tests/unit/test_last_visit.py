@@ -9,8 +9,8 @@ import pytest
 from kit.screens import NOW, event, service, snapshot
 from msgspec.structs import replace
 
-from liverl.model import Event, Snapshot
-from liverl_tui.data.last_visit import Visit, read_visit, since_then, visit_of, write_visit
+from liverl.model import Event, Result, Rewards, Snapshot
+from liverl_tui.data.last_visit import Visit, news, read_visit, since_then, visit_of, write_visit
 from liverl_tui.data.view import View
 
 BEFORE = Visit("/runs/liverl/first", NOW - 720, 100, 1, 3, {"r0": 1})
@@ -43,10 +43,31 @@ def test_steps_restarts_and_alerts_are_summed_up() -> None:
 def test_where_nothing_has_happened_nothing_is_said() -> None:
     same = replace(BEFORE, step=7)
     quiet = now(event(101, "a poll"), alert(102, "info"), services=restarts(r0=1))
-    assert since_then(same, quiet, NOW) is None
-    assert since_then(BEFORE, now(alert(101)), BEFORE.at + 29) is None, "a short absence"
-    assert since_then(BEFORE, now(alert(101)), BEFORE.at + 30) is not None
-    assert since_then(BEFORE, View(), NOW) is None
+    ended = replace(quiet, link="ended")
+    assert since_then(same, ended, NOW) == ""
+    assert since_then(BEFORE, now(alert(101)), BEFORE.at + 29) == "", "a short absence"
+    assert since_then(BEFORE, now(alert(101)), BEFORE.at + 30) != ""
+    assert since_then(BEFORE, View(), NOW) == ""
+
+
+def test_a_run_that_goes_on_without_news_says_so_only_if_every_event_is_known() -> None:
+    same = replace(BEFORE, step=7)
+    told = "since you left 12m ago: no step, no alert, no restart"
+    assert since_then(same, now(event(101, "a poll"), services=restarts(r0=1)), NOW) == told
+    assert since_then(same, now(seq=100, services=restarts(r0=1)), NOW) == told
+    assert since_then(same, now(event(102, "a poll"), services=restarts(r0=1)), NOW) == ""
+    assert since_then(same, now(seq=101, services=restarts(r0=1)), NOW) == ""
+
+
+def test_the_reward_and_the_end_are_told() -> None:
+    before = replace(BEFORE, reward=0.25)
+    over = Result("failed", 6, None, 7, NOW - 900, NOW - 300)
+    view = now(rewards=Rewards(7, 0.1, 0.875, (0.875,)), result=over)
+    assert news(before, view) == ["the run has failed", "4 steps", "reward 0.25 → 0.88"]
+    assert news(replace(before, reward=0.8751), view)[-1] == "reward still 0.88"
+    assert news(before, now(rewards=Rewards())) == ["4 steps"]
+    earlier = replace(before, at=NOW - 200, step=7)
+    assert news(earlier, view) == [], "it had ended before"
 
 
 def test_many_restarts_and_events_that_are_not_known_any_more() -> None:
@@ -66,7 +87,7 @@ def test_a_visit_is_noted_for_its_run_only(tmp_path: Path, monkeypatch: pytest.M
     state: Snapshot = snapshot(run_dir=str(run_dir), seq=7, services=restarts(r0=1, r1=0))
     assert read_visit(run_dir) is None
     write_visit(run_dir, View("live", snapshot=state, events=(event(9, "newest"),)), NOW)
-    assert read_visit(run_dir) == Visit(str(run_dir), NOW, 9, 1, 7, {"r0": 1})
+    assert read_visit(run_dir) == Visit(str(run_dir), NOW, 9, 1, 7, {"r0": 1}, state.rewards.last)
     write_visit(run_dir, View("connecting"), NOW + 5)
     assert read_visit(run_dir) is not None, "what was never seen is no visit"
     assert read_visit(tmp_path / "other" / "liverl" / "first") is None, "another run of this name"

@@ -102,7 +102,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/offline/doctor/logs.py": (1, STAMPS),
     "liverl_tui/app/crash.py": (1, SHOWN),
     "liverl_tui/app/navigation.py": (1, SHOWN),
-    "liverl_tui/app/notifications.py": (1, SHOWN),
+    "liverl_tui/app/app.py": (1, SHOWN),
     "liverl_tui/app/start.py": (2, SHOWN),
     "liverl_tui/cli/envs.py": (2, STAMPS),
     "liverl_tui/cli/events.py": (1, STAMPS),

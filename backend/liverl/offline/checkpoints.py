@@ -1,7 +1,8 @@
 """The checkpoints of a run: which there are, which can go, and their removal.
 
-Never removed: the newest complete one, from which the trainer resumes; the best by validation; exported ones; what the
-trainer of a live run may be writing; and what is not known to be broken or confirmed."""
+Never removed: the newest complete one, from which the trainer resumes; the best by validation, or without any by the
+training reward; exported ones; what the trainer of a live run may be writing; and what is not known to be broken or
+confirmed."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from liverl.observe.checkpoint_files import (
     latest_step,
     read_checkpoint,
 )
-from liverl.observe.metrics.series import series_of, validation_key
+from liverl.observe.metrics.names import key_in
+from liverl.observe.metrics.series import SeriesSet, series_of, validation_key
 from liverl.offline.clean_run import refusal
 from liverl.plan.moved import read_plan
 from liverl.plan.spec import Plan
@@ -53,7 +55,8 @@ class Export(msgspec.Struct, frozen=True):
 
 class CheckpointRow(msgspec.Struct, frozen=True):
     """One checkpoint. ``state``: complete, incomplete or unknown, and ``why``; ``validation``: the score after its
-    step, None if none was recorded; ``keeps``: why it is never removed, empty if it may be; ``exported``: where to."""
+    step, None if none was recorded; ``reward``: the mean training reward of the three steps up to its own; ``keeps``:
+    why it is never removed, empty if it may be; ``exported``: where to."""
 
     step: int
     path: str
@@ -69,11 +72,13 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     validation: float | None = None
     exported: tuple[str, ...] = ()
     keeps: str = ""
+    reward: float | None = None
 
 
 class CheckpointList(msgspec.Struct, frozen=True):
     """What ``checkpoints ls --json`` prints. ``folder``: where they are; ``live``: why something may still be written
-    there, empty if nothing is; ``score``: the metric by which the best is the best, and ``no_score``: why none is;
+    there, empty if nothing is; ``score``: the metric by which the best is the best, and ``no_score``: why it is not a
+    validation, or why there is no best one;
     ``half_removed``: what an interrupted ``prune`` has left; ``free``: bytes on that disk for this user;
     ``best_unknown``: the metrics cannot be read, so that nothing is removed."""
 
@@ -144,9 +149,9 @@ def list_checkpoints(run_dir: Path) -> CheckpointList:
         raise NoCheckpoints(f"no checkpoint was written yet: there is no {base}") from None
     except OSError as error:
         raise NoCheckpoints(f"{error.filename or base}: {error.strerror or error}") from error
-    scores = validation(run_dir)
+    scores = scores_of(run_dir)
     live, exported = refusal(run_dir), _by_step(read_exports(run_dir))
-    rows = _rows(found, latest, scores.by_step, exported, live)
+    rows = _rows(found, latest, scores, exported, live)
     run = f"{run_dir.parent.name}/{run_dir.name}"
     left = tuple(map(str, leftovers))
     total = sum(row.bytes for row in rows)
@@ -178,21 +183,22 @@ def _looked_at(step: int, path: Path, latest: int | None, why_none: str) -> Chec
 def _rows(
     found: list[CheckpointFiles],
     latest: int | None,
-    scores: Mapping[int, float],
+    scores: Scores,
     exported: Mapping[int, tuple[str, ...]],
     live: str,
 ) -> tuple[CheckpointRow, ...]:
     """Pure."""
     newest = max((one.step for one in found if one.state == "complete"), default=None)
-    usable = [one.step for one in found if one.state != "incomplete" and one.step in scores]
-    best = max(usable, key=lambda step: (scores[step], step), default=None)
+    measure_of = scores.by_step or scores.rewards
+    usable = [one.step for one in found if one.state != "incomplete" and one.step in measure_of]
+    best = max(usable, key=lambda step: (measure_of[step], step), default=None)
     rows = []
     for one in found:
         keeps = ""
         if one.step == newest:
             keeps = "the newest complete one, from which the trainer resumes"
         elif one.step == best:
-            keeps = "the best by validation"
+            keeps = f"the best by {'validation' if scores.by_step else 'training reward'}"
         elif one.step in exported:
             keeps = f"exported to {exported[one.step][-1]}"
         elif live and (latest is None or one.step > latest):
@@ -212,9 +218,10 @@ def _rows(
                 one.saved_at,
                 one.step == newest,
                 one.step == best,
-                scores.get(one.step),
+                scores.by_step.get(one.step),
                 exported.get(one.step, ()),
                 keeps,
+                scores.rewards.get(one.step),
             )
         )
     return tuple(rows)
@@ -232,18 +239,23 @@ def to_prune(rows: tuple[CheckpointRow, ...], keep: int) -> tuple[CheckpointRow,
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """``by_step``: the validation score after each step; ``key``: its metric; ``why_none``: why there is none, empty if
-    there are some; ``unreadable``: there may be some, but they cannot be read."""
+    """``by_step``: the validation score after each step; ``rewards``: for each step the mean training reward of the
+    three up to it; ``key``: the metric of the best one, a validation if there is any; ``why_none``: why there is no
+    validation, empty if there are some; ``unreadable``: there may be some, but they cannot be read."""
 
     by_step: dict[int, float] = {}
     key: str = ""
     why_none: str = ""
     unreadable: bool = False
+    rewards: dict[int, float] = {}
 
 
-def validation(run_dir: Path) -> Scores:
-    """The validation scores of a run: as in the interface, of the first ``val-core/`` metric by name. A larger score is
-    a better one. Blocking."""
+_SMOOTHED = 3  # steps over which the training reward is taken: as many as the interface tells of a run's end
+
+
+def scores_of(run_dir: Path) -> Scores:
+    """The validation scores of a run: as in the interface, of the first ``val-core/`` metric by name; and its training
+    rewards. A larger score is a better one. Blocking."""
     try:
         series, unreadable = series_of(run_dir)
     except OSError as error:
@@ -252,12 +264,41 @@ def validation(run_dir: Path) -> Scores:
     if unreadable:
         path, reason = next(iter(unreadable.items()))
         return Scores(why_none=f"{path} cannot be read: {reason}", unreadable=True)
+    reward = key_in("reward", series.series) or ""
+    rewards = smoothed(_points(series, reward)) if reward else {}
     key = validation_key(series.series)
-    if not key:
-        return Scores(why_none="its metrics have no validation")
+    if key:
+        return Scores(_points(series, key), key, rewards=rewards)
+    why = "its metrics have no validation" if rewards else "its metrics have neither validation nor reward"
+    return Scores(key=reward, why_none=why, rewards=rewards)
+
+
+def _points(series: SeriesSet, key: str) -> dict[int, float]:
     points = series.series[key]
     pairs = zip(points.steps, points.values, strict=True)
-    return Scores({step: value for step, value in pairs if math.isfinite(value)}, key)
+    return {step: value for step, value in pairs if math.isfinite(value)}
+
+
+def smoothed(rewards: Mapping[int, float]) -> dict[int, float]:
+    """For each step the mean of the rewards of the ``_SMOOTHED`` steps up to it, of those that are known. Pure."""
+    means = {}
+    for step in rewards:
+        near = [rewards[at] for at in range(step - _SMOOTHED + 1, step + 1) if at in rewards]
+        means[step] = sum(near) / len(near)
+    return means
+
+
+def best_words(found: CheckpointList) -> str:
+    """Which checkpoint is the best and by what, or why none is, as a phrase."""
+    row = next((row for row in found.rows if row.best), None)
+    if row is None:
+        return f"no best one: {found.no_score or 'none of them has a score'}"
+    if row.validation is not None:
+        return f"best: step {row.step}, validation {row.validation:.4g} ({found.score})"
+    return (
+        f"best: step {row.step}, by training reward: mean {row.reward:.4g} of the {_SMOOTHED} steps up to it, as "
+        f"{found.no_score}"
+    )
 
 
 # --- exported ones --------------------------------------------------------------------------------------
@@ -316,7 +357,7 @@ def prune(
         except NoCheckpoints as error:
             return 0, (Failed(shown.folder, str(error)),)
         if now.best_unknown:
-            words = f"which one is the best by validation is not known, so that nothing was removed: {now.no_score}"
+            words = f"which one is the best is not known, so that nothing was removed: {now.no_score}"
             return 0, (Failed(shown.folder, words),)
         agreed = {row.step for row in to_prune(shown.rows, keep)}
         going = [row for row in to_prune(now.rows, keep) if row.step in agreed]

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import SCHEMA
-from liverl.offline.checkpoints import CheckpointRow, NoCheckpoints, list_checkpoints
+from liverl.offline.checkpoints import CheckpointRow, NoCheckpoints, best_words, list_checkpoints
 from liverl.offline.clean_run import refusal
 from liverl.rundir.commands import run_words
 from liverl.rundir.layout import RunDir
@@ -42,7 +42,8 @@ class DiskRow(msgspec.Struct, frozen=True):
 
 class RunDisk(msgspec.Struct, frozen=True):
     """``live``: why nothing may go now, empty if it may; ``rows``: the largest first; ``checkpoints``: of the run,
-    which may lie elsewhere, in ``folder``, and ``no_checkpoints``: why there are none; ``free``: bytes on the disk of
+    which may lie elsewhere, in ``folder``, and ``no_checkpoints``: why there are none; ``best``: which one
+    is the best and by what; ``free``: bytes on the disk of
     the run's directory for this user; ``problems``: what could not be looked at."""
 
     run: str
@@ -55,6 +56,7 @@ class RunDisk(msgspec.Struct, frozen=True):
     checkpoints: tuple[CheckpointRow, ...] = ()
     no_checkpoints: str = ""
     problems: tuple[str, ...] = ()
+    best: str = ""
     schema: int = SCHEMA
 
 
@@ -86,11 +88,11 @@ def run_disk(run_dir: Path, say: Callable[[str], None] = lambda _: None) -> RunD
         if (found_of := sums.get(kind)) is not None
         for files, size in [found_of]
     ]
-    folder, none = "", ""
+    folder, none, best = "", "", ""
     checkpoints: tuple[CheckpointRow, ...] = ()
     try:
         listed = list_checkpoints(run_dir)
-        folder, checkpoints = listed.folder, listed.rows
+        folder, checkpoints, best = listed.folder, listed.rows, best_words(listed)
     except NoCheckpoints as error:
         none = str(error)
     free = os.statvfs(run_dir)
@@ -105,6 +107,7 @@ def run_disk(run_dir: Path, say: Callable[[str], None] = lambda _: None) -> RunD
         checkpoints,
         none,
         tuple(problems),
+        best if checkpoints else "",
     )
 
 

@@ -32,6 +32,7 @@ from liverl_tui.widgets.header.stages import Stage, stages
 
 _NONE: Form = ()  # leaves a part out
 _NEXT = ("> ", "rule")  # between the stages of a start
+ROWS_FOR_NEWS = 20  # rows of a terminal from which on the header has a third one for alerts and news
 
 
 class Header(CellPanel):
@@ -47,12 +48,14 @@ class Header(CellPanel):
 
     def rows_at(self, width: int, height: int) -> int:
         """How many rows the dashboard's header needs in a terminal of this size: two, one for each alert (one alert
-        only in less than 40 rows, none in less than 20), and one for news from 100 columns and 30 rows on."""
-        most = 3 if height >= 40 else 1 if height >= 20 else 0
+        only in less than 40 rows, none in less than 20), one for what has happened since the last visit, and one for
+        news from 100 columns and 30 rows on."""
+        most = 3 if height >= 40 else 1 if height >= ROWS_FOR_NEWS else 0
+        most += bool(most and self._absence)
         snapshot = self._view.snapshot
-        more = len(below_rows(self._view, snapshot, self._clock.now(), width)) if snapshot is not None else 1
+        more = len(self._below(snapshot, width)) if snapshot is not None else 1
         roomy = width >= 100 and height >= 30
-        if not roomy and (snapshot is None or not _matters(snapshot)):
+        if not roomy and (snapshot is None or not (_matters(snapshot) or self._absence)):
             return 2
         least = 1 if snapshot is None or snapshot.result is None else 0  # room for news to come
         return 2 + min(max(more, least), most)
@@ -76,7 +79,14 @@ class Header(CellPanel):
         rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
         if height >= 2:
             rows.append(stage_row(snapshot, now, width, news=height < 3))
-        return [*rows, *below_rows(view, snapshot, now, width)][:height]
+        return [*rows, *self._below(snapshot, width)][:height]
+
+    def _below(self, snapshot: Snapshot, width: int) -> list[Row]:
+        return below_rows(self._view, snapshot, self._clock.now(), width, self._absence)
+
+    @property
+    def _absence(self) -> str:
+        return host_of(self).absence
 
     @property
     def _run_name(self) -> str:
@@ -160,9 +170,11 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     code = f" (exit code {result.exit_code})" if result is not None else ""
     # A recording may end in the middle of a run: nothing of it runs then, and no step of it is to come.
     over = view.link == "demo" and bool(view.why) and not view.playing and result is None
-    glyph, word, look = (
-        ("■", "recording ended", "dim") if over else (RUN_GLYPH[state], state, RUN_STYLE[state])
-    )
+    look = RUN_STYLE[state]
+    # The link says that the recording has ended.
+    own_state = [
+        Part(1, (((f"{RUN_GLYPH[state]} {state}{code}", look),), ((f"{RUN_GLYPH[state]} {state}", look),)))
+    ]
     parts = [
         *_smoke(snapshot),
         Part(
@@ -173,13 +185,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 ((fit(name, min(len(name), 12)), "strong"),),
             ),
         ),
-        Part(
-            1,
-            (
-                ((f"{glyph} {word}{code}", look),),
-                ((f"{glyph} {word}", look),),
-            ),
-        ),
+        *([] if over else own_state),
         Part(4 if view.live and not view.why else 0 if view.link == "lost" else 1, _link(view, readonly)),
     ]
     symptom = worst(snapshot.symptoms)
@@ -307,15 +313,18 @@ def _matters(snapshot: Snapshot) -> bool:
     )
 
 
-def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[Row]:
+def below_rows(view: View, snapshot: Snapshot, now: float, width: int, absence: str = "") -> list[Row]:
     """The rows below the second one, the most important first: why the backend is not reached, the command that goes
-    on, the alerts; without any of these, the newest event above ``debug`` of a run that goes on."""
+    on, what has happened since the last visit (``absence``), the alerts; without any of these, the newest event above
+    ``debug`` of a run that goes on."""
     rows = [Row((one_line(view.why), "warn"))] if view.why and not view.live else []
     result = snapshot.result
     resume = one_line(result.resume) if result is not None and result.resume is not None else None
     command = next_command(result) if result is not None else None
     if command is not None and not _on_one_row(snapshot, width):
         rows.append(Row(("→ ", "dim"), (one_line(as_typed(command)), "strong")))
+    if absence:
+        rows.append(absence_row(absence, width))
     rows += [
         alert_row(symptom, width, now, resume, command, over=result is not None)
         for symptom in shown_alerts(snapshot)
@@ -324,6 +333,15 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[R
     if not rows and event is not None and result is None:
         rows.append(_event_row(event, now))
     return rows
+
+
+def absence_row(absence: str, width: int) -> Row:
+    """What has happened since the last visit, and the key that shows it."""
+    key = find("app", "events").name
+    way: tuple[Form, ...] = ((("→ ", "dim"), (f"{key} lists it", "strong")),) if key else (_NONE,)
+    text = one_line(absence)
+    forms = dict.fromkeys(f"• {fit(text, min(len(text), most)).rstrip()}" for most in (len(text), 64, 48, 32))
+    return pack([Part(1, tuple(((form, "info"),) for form in forms)), Part(0, way)], width)
 
 
 def _event_row(event: Event, now: float) -> Row:

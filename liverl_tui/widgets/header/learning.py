@@ -77,7 +77,7 @@ def _validation(rewards: Rewards) -> list[Part]:
     if told is None:
         return []
     forms: list[Form] = [(("val ", "dim"), (f"{told.last:.2f}", "strong")), _NONE]
-    if told.step != told.best_step or told.best != told.last:
+    if told.best - told.last >= _SAME:
         best = ((f", best {told.best:.2f} at {told.best_step}", "warn"),)
         forms.insert(0, (*forms[0], *best))
     elif told.last - told.first >= _SAME:

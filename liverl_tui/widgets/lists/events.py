@@ -85,10 +85,10 @@ def event_rows(
     return rows
 
 
-def visit_row(visit: Visit) -> Row:
-    """The row between the events that the user may have seen and those that are new."""
+def visit_row(visit: Visit, told: str) -> Row:
+    """The row between the events that the user may have seen and those that are new. ``told``: what these are."""
     when = time.strftime("%H:%M:%S", time.localtime(visit.at))
-    return Row((f" ── you left at {when}; since then: ──", "warn"))
+    return Row((f" ── you left at {when}; since then: {told and f'{told} '}──", "warn"))
 
 
 class EventList(RowsPane):
@@ -96,7 +96,8 @@ class EventList(RowsPane):
     as the newest is the last one. ``_at`` and ``_top`` are indices into ``_shown``.
 
     ``older`` is called when events before the first known one are needed, with True for all of them; the answer comes
-    by ``take_older``. A row says where the user's last ``visit`` ended.
+    by ``take_older``. A row says where the user's last ``visit`` ended and what has happened since (``told``); with
+    ``fresh`` the list begins there, if not all that is new fits.
     """
 
     scope = "events"
@@ -106,10 +107,17 @@ class EventList(RowsPane):
     BINDINGS = bindings("events")
 
     def __init__(
-        self, older: Callable[[bool], None], *, visit: Visit | None = None, id: str | None = None
+        self,
+        older: Callable[[bool], None],
+        *,
+        visit: Visit | None = None,
+        told: str = "",
+        fresh: bool = False,
+        id: str | None = None,
     ) -> None:
         super().__init__(id=id)
-        self._visit = visit
+        self._visit, self._told = visit, told
+        self._to_visit = fresh and visit is not None  # the place where the visit ended is not shown yet
         self._older = older
         self._known: list[Event] = []  # all events that were loaded, by number
         self._newest: Sequence[Event] = ()  # the argument of the last ``take``
@@ -146,6 +154,7 @@ class EventList(RowsPane):
             self.rearrange()
             return
         self._shown += [e for e in fresh if fits(e, self.least, self.prompt.text)]
+        self._seek_visit()
         self.update()
 
     def take_older(self, older: Sequence[Event], complete: bool) -> None:
@@ -154,7 +163,14 @@ class EventList(RowsPane):
         first = self.first_known
         older = [e for e in older if first is None or e.seq < first]
         self._known = [*older, *self._known]
+        self._seek_visit()
         self.rearrange()
+
+    def _seek_visit(self) -> None:
+        """Request the events back to the last visit, where the list is to begin."""
+        first = self.first_known
+        if self._to_visit and self._visit is not None and first is not None and first > self._visit.seq + 1:
+            self._want_older()
 
     def rearrange(self) -> None:
         """Apply filter, level and order again. The cursor stays on its event, or moves to the next one."""
@@ -234,6 +250,8 @@ class EventList(RowsPane):
         shown = self._shown
         newest = max(0, len(shown) - 1)
         self.following = self.following and self.sorting is None
+        if self._to_visit:
+            self._begin_at_visit(width, room)
         self._at = newest if self.following else max(0, min(self._at, newest))
         rows = [self.title_row(width, self.title_facts()[0], "warn" if self.prompt.text else "dim")]
         self._rows_of = []
@@ -245,6 +263,22 @@ class EventList(RowsPane):
                 rows.append(row)
                 self._rows_of.append(index)
         return rows
+
+    def _begin_at_visit(self, width: int, room: int) -> None:
+        """Put the first event after the last visit at the top, once it is known and if not all that follow it fit."""
+        first = self.first_known
+        assert self._visit is not None
+        if self.reading or first is None:
+            return
+        self._to_visit = False
+        index = bisect_left(self._shown, self._visit.seq + 1, key=lambda e: e.seq)
+        rows = 0
+        for place in range(index, len(self._shown)):
+            rows += len(self._block(place, width))
+            if rows > room:
+                self._at = self._top = index
+                self.following = self._fill = False
+                return
 
     def _blocks(self, width: int, room: int) -> list[tuple[int, list[Row]]]:
         """(index, rows) of each visible event, the one under the cursor among them, in ``room`` rows at most."""
@@ -279,7 +313,9 @@ class EventList(RowsPane):
         opened = event.seq in self._open
         block = event_rows(event, width - self.gutter_width, day=day, data=opened, shown=parts)
         block = self.signed(_key(event), block)
-        return [visit_row(self._visit), *block] if self._visit and self._begins_after_visit(index) else block
+        if self._visit is None or not self._begins_after_visit(index):
+            return block
+        return [visit_row(self._visit, self._told), *block]
 
     def _begins_after_visit(self, index: int) -> bool:
         """Whether the event is the first one after the last visit; False where the list is in another order."""

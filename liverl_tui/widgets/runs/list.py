@@ -109,7 +109,7 @@ _COLUMNS = (
     ),
     Column(
         "cause",
-        "why it failed",
+        "why it ended",
         16,
         6,
         grows=120,
@@ -140,6 +140,7 @@ class RunsPane(RowsPane):
         self._opened, self._compared = opened, compared
         self._runs: dict[str, RunListed] | None = None  # None until they are read
         self._sizes: dict[str, int | None] = {}
+        self._best: dict[str, str] = {}  # which checkpoint of a run is the best, in words
         self._columns = tuple(
             replace(column, value=self._size_of) if column.name == "size" else column for column in _COLUMNS
         )
@@ -159,6 +160,12 @@ class RunsPane(RowsPane):
         """Show the size of a run."""
         if self._sizes.get(run_dir, -1) != bytes_:
             self._sizes[run_dir] = bytes_
+            self.update()
+
+    def take_best(self, run_dir: str, words: str) -> None:
+        """Say which checkpoint of a run is the best."""
+        if self._best.get(run_dir) != words:
+            self._best[run_dir] = words
             self.update()
 
     @property
@@ -258,11 +265,14 @@ class RunsPane(RowsPane):
             return super().compose_rows(width, height)
         below = [Row((f" {fit(one_line(run.run_dir), width - 2)}", "dim")), *self._hints(run, width)]
         if run.cause:
-            below.insert(0, Row((f" {fit(one_line(run.cause), width - 2)}", "bad")))
+            style = "bad" if run.state == "failed" else "text"
+            below.insert(0, Row((f" {fit(one_line(run.cause), width - 2)}", style)))
         return with_below(super().compose_rows(width, height - len(below)), below, height)
 
     def _hints(self, run: RunListed, width: int) -> Iterable[Row]:
         """What else can be done with a run: which one it is compared with, and how it is started again."""
+        if best := self._best.get(run.run_dir):
+            yield Row((fit(f" checkpoints: {one_line(best)}", width), "dim"))
         other, compare = self.beside(run), find("runs", "compare").name
         if not self.arrangement.marks and other is not None and compare:
             words = fit(f" compares it with {one_line(other.run)}", max(0, width - 1 - len(compare)))
