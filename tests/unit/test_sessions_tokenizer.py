@@ -777,6 +777,56 @@ async def test_nobody_waits_for_a_replica_that_hangs_in_the_first_comparison_of_
     await hangs
 
 
+@pytest.mark.parametrize("agree", [True, False])
+async def test_of_many_that_wait_for_a_slow_comparison_one_after_the_other_asks(
+    monkeypatch: pytest.MonkeyPatch, agree: bool
+) -> None:
+    """A replica is slow as it has too much to do: it would have twice as much if each of them asked."""
+    now, over, asks = [0.0], asyncio.Event(), 0
+
+    async def within(awaitable: asyncio.Future[Any], _seconds: float) -> None:
+        end = asyncio.ensure_future(over.wait())
+        done, _ = await asyncio.wait({awaitable, end}, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        if awaitable not in done:
+            awaitable.cancel()
+            raise TimeoutError
+
+    async def time_passes() -> int:
+        over.set()
+        await asyncio.sleep(0)
+        over.clear()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return asks
+
+    monkeypatch.setattr(token_trust, "within", within)
+    monkeypatch.setattr(token_trust, "clocks", SimpleNamespace(ran=lambda: now[0]))
+    asked = _Asked()
+    asked.trust.every = 1 << 30  # no samples
+
+    async def one() -> object:
+        async def ask() -> list[int]:
+            nonlocal asks
+            asks += 1
+            await asked.gate.wait()
+            return [1]
+
+        return (await asked.trust.settle("kind", [1], ask, lambda mine, theirs: ""))[1]
+
+    agents = [asyncio.ensure_future(one()) for _ in range(12)]
+    await asyncio.sleep(0)
+    assert [asks, await time_passes(), await time_passes()] == [1, 2, 3]
+    now[0] += token_trust.WAITING_S / 2 if agree else token_trust.WAITING_S + 1.0
+    if agree:
+        asked.gate.set()
+    else:
+        assert await time_passes() == 12
+        asked.gate.set()
+    batches = await asyncio.gather(*agents)
+    assert batches.count(None) == asked.trust.facts.compared == (3 if agree else 12)
+
+
 def _fails_with(asks: list[str]) -> type[LocalEngine]:
     class Fails(LocalEngine):
         """It says what it is, and fails with what is compared."""
