@@ -259,7 +259,7 @@ class Journal:
 
     def _why_not_ours(self) -> str:
         try:
-            found = self.path.lstat()
+            found = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return "was removed"
         ours = stat.S_ISREG(found.st_mode) and _identity(found) == self._known
