@@ -126,6 +126,7 @@ class ToldTurns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._file: tuple[int, ...] | None = None  # as it was left
+        self._written: int | None = None  # bytes behind the last line of this process
         self._requests = _Digests()
         self._forget()
 
@@ -165,8 +166,8 @@ class ToldTurns:
 
     def _write(self, path: Path, record: Mapping[str, Any], secret: str) -> None:
         line = _without(secret, msgspec.json.encode(record)) + b"\n"
-        append_whole(path, line, inside=RESOLVED)
-        self._file = _identity(path)
+        before = append_whole(path, line, inside=RESOLVED, whole=self._written)
+        self._file, self._written = _identity(path), before + len(line)
 
     def answers(self, trial_dir: Path) -> frozenset[str]:
         """The ``response_body.id`` of the turns that the file has.
@@ -200,6 +201,7 @@ class ToldTurns:
         if now is not None and now == self._file:
             return
         self._forget()
+        self._written = None
         for turn in recorded_requests(path):
             known = None if turn.request is None or turn.request.missing else turn.request.messages
             tools = turn.tools_digest if turn.tools is not None else ""
