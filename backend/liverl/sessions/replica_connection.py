@@ -6,9 +6,8 @@ import asyncio
 from typing import Any, NamedTuple
 
 LONGEST_HEAD = 64 << 10  # bytes of the head of an answer, or of a line between the parts of its body
-_ONE_SEND = (
-    64 << 10
-)  # bytes of a body that are joined with the head: one packet more costs more than the copy
+# Bytes of a body that are joined with the head: one packet more costs more than the copy.
+_ONE_SEND = 64 << 10
 
 
 class BrokenOff(OSError):
@@ -44,9 +43,8 @@ class ReplicaConnection(asyncio.Protocol):
         self._data = bytearray()  # that has come and was not read
         self._head: _Head | None = None
         self._parts = bytearray()  # of a chunked body
-        self._left: int | None = (
-            None  # bytes of the chunk that is being read, with its line break; None: between two
-        )
+        # Bytes of the chunk that is being read, with its line break; None: between two.
+        self._left: int | None = None
         self._last = False  # the chunk that ends the body has come
 
     @property
@@ -85,9 +83,11 @@ class ReplicaConnection(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Requests can be sent from now on."""
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Its end may be that of an answer."""
         head = self._head
         if exc is None and head is not None and head.length is None and not head.chunked:
             self._done(bytes(self._data))
@@ -96,6 +96,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
+        """A part of an answer."""
         if self._waiting is None:  # nobody has asked
             self.abort()
             return
