@@ -313,3 +313,15 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     with pytest.raises(OSError):
         append_whole(path, b"one\n")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("whole", "left"), [(None, b"one\nnew\n"), (4, b"one\nnew\n"), (7, b"one\ntwonew\n")]
+)
+def test_a_cut_line_is_looked_for_unless_the_file_is_as_it_was_left(
+    tmp_path: Path, whole: int | None, left: bytes
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"one\ntwo")
+    append_whole(path, b"new\n", whole=whole)
+    assert path.read_bytes() == left

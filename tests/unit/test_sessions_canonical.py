@@ -174,6 +174,26 @@ def test_no_surrogate_survives(text):
     )
 
 
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (rb'"\ud83d"', "\ufffd"),
+        (rb'"a\uDC00b"', "a\ufffdb"),
+        (rb'"\\\uD8FFx"', "\\\ufffdx"),
+        (rb'"\ud83d\uDE42"', "\U0001f642"),
+        (b'"\xed\xa0\x80"', "\ufffd"),
+        (b'"\xed\xbf\xbf"', "\ufffd"),
+        (b'"\xed\x9f\xbf"', "\ud7ff"),  # Korean, the last one before the surrogates
+        (rb'"\u2014 \\ud83d"', "\u2014 \\ud83d"),
+    ],
+)
+def test_halves_of_pairs_are_replaced_however_a_body_writes_them(raw: bytes, text: str) -> None:
+    body = read_body(b'{"messages": [{"role": "user", "content": ' + raw + b"}]}")
+    assert body["messages"][0]["content"] == text
+    in_words = json.dumps({"content": json.loads(raw)}, ensure_ascii=False)
+    assert read_body(in_words.encode("utf-16", "surrogatepass"))["content"] == text
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

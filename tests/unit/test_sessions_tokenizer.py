@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
 import pytest
 
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -41,6 +40,7 @@ from liverl.sessions.local_tokens import LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
 from liverl.sessions.replica_file import Replica
+from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.token_trust import EVERY, Trust, first_difference
 
 
@@ -166,7 +166,7 @@ async def test_our_ids_are_the_engines(tmp_path: Path, template: str, parts: boo
     replica = ModelReplica(script, write_model(tmp_path / "m", template), template, parts=parts)
     url, tokens = await replica.start(), Tokenizers().of("m")
     try:
-        async with aiohttp.ClientSession() as http:
+        async with ReplicaHttp() as http:
             plain, ours = HttpEngine(http, url, "m"), LocalEngine(http, url, "m", None, tokens)
             await tokens.check(ours)
             assert (tokens.trust.facts.route, tokens.trust.facts.why) == ("sessions", "")
@@ -406,7 +406,7 @@ async def test_a_replica_with_another_template_ends_it(tmp_path: Path) -> None:
         other = ModelReplica(script, None, HERMES.replace("</tools>", "</list>"))
         url = await other.start()
         try:
-            async with aiohttp.ClientSession() as http:
+            async with ReplicaHttp() as http:
                 tokens = one.host.tokenizers.of("m")  # type: ignore[union-attr]
                 await tokens.check(LocalEngine(http, url, "m", None, tokens))
             assert one.facts.route == "replicas" and url in one.facts.differs
@@ -607,7 +607,7 @@ async def test_a_token_that_the_replica_does_not_add_is_found_before_the_first_p
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with aiohttp.ClientSession() as http:
+        async with ReplicaHttp() as http:
             tokens = Tokenizers("").of("m")
             await tokens.check(LocalEngine(http, url, "m", None, tokens))
             assert tokens.trust.left and "<|eot|>" in tokens.trust.facts.differs
@@ -621,7 +621,7 @@ async def test_what_ours_is_compared_with_is_the_engines_alone(tmp_path: Path) -
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with aiohttp.ClientSession() as http:
+        async with ReplicaHttp() as http:
             tokens = Tokenizers("").of("m")
             engine = LocalEngine(http, url, "m", None, tokens)
             await tokens.check(engine)
@@ -648,7 +648,7 @@ async def test_added_tokens_with_other_flags_are_asked_of_the_engine(tmp_path: P
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with aiohttp.ClientSession() as http:
+        async with ReplicaHttp() as http:
             tokens = Tokenizers("").of("m")
             await tokens.check(LocalEngine(http, url, "m", None, tokens))
             assert tokens.trust.ours and not tokens.names
@@ -747,7 +747,7 @@ async def test_a_process_that_is_replaced_while_it_is_compared_is_compared_again
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with aiohttp.ClientSession() as http:
+        async with ReplicaHttp() as http:
             tokens = Tokenizers("").of("m")
             engine, looked = LocalEngine(http, url, "m", None, tokens), tokens._look_for_parsers
 
@@ -775,6 +775,56 @@ async def test_nobody_waits_for_a_replica_that_hangs_in_the_first_comparison_of_
     assert await asked.turn() is None and not hangs.done()  # asked of its own replica
     asked.gate.set()
     await hangs
+
+
+@pytest.mark.parametrize("agree", [True, False])
+async def test_of_many_that_wait_for_a_slow_comparison_one_after_the_other_asks(
+    monkeypatch: pytest.MonkeyPatch, agree: bool
+) -> None:
+    """A replica is slow as it has too much to do: it would have twice as much if each of them asked."""
+    now, over, asks = [0.0], asyncio.Event(), 0
+
+    async def within(awaitable: asyncio.Future[Any], _seconds: float) -> None:
+        end = asyncio.ensure_future(over.wait())
+        done, _ = await asyncio.wait({awaitable, end}, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        if awaitable not in done:
+            awaitable.cancel()
+            raise TimeoutError
+
+    async def time_passes() -> int:
+        over.set()
+        await asyncio.sleep(0)
+        over.clear()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return asks
+
+    monkeypatch.setattr(token_trust, "within", within)
+    monkeypatch.setattr(token_trust, "clocks", SimpleNamespace(ran=lambda: now[0]))
+    asked = _Asked()
+    asked.trust.every = 1 << 30  # no samples
+
+    async def one() -> object:
+        async def ask() -> list[int]:
+            nonlocal asks
+            asks += 1
+            await asked.gate.wait()
+            return [1]
+
+        return (await asked.trust.settle("kind", [1], ask, lambda mine, theirs: ""))[1]
+
+    agents = [asyncio.ensure_future(one()) for _ in range(12)]
+    await asyncio.sleep(0)
+    assert [asks, await time_passes(), await time_passes()] == [1, 2, 3]
+    now[0] += token_trust.WAITING_S / 2 if agree else token_trust.WAITING_S + 1.0
+    if agree:
+        asked.gate.set()
+    else:
+        assert await time_passes() == 12
+        asked.gate.set()
+    batches = await asyncio.gather(*agents)
+    assert batches.count(None) == asked.trust.facts.compared == (3 if agree else 12)
 
 
 def _fails_with(asks: list[str]) -> type[LocalEngine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -234,6 +235,21 @@ def test_a_file_that_somebody_has_changed_is_not_referred_to(tmp_path: Path, how
     last = list(recorded_requests(path))[-1]
     assert last.request is not None and last.request.missing == 0
     assert len(last.request.messages) == len(turns[3][0].messages)
+
+
+def test_a_line_that_an_agent_has_left_open_does_not_swallow_the_next_turn(tmp_path: Path) -> None:
+    """It may do so without a change of the file's size, by which a line of ours is known to end."""
+    told, turns = trial_log.ToldTurns(), dialogue(3)
+    path = write(tmp_path, [])
+    for number, (chat, turn) in enumerate(turns):
+        if number == 2:
+            data = path.read_bytes()
+            path.write_bytes(data[:-1] + b"x")
+            os.utime(path, ns=(0, 0))
+        trial_log.append_turn(tmp_path, trial_log.turn_record("s", "openai", chat, turn), KEY, told)
+    assert [turn.answer for turn in recorded_requests(path)] == [
+        trial_log.answer_id(turn.answer) for _, turn in (turns[0], turns[2])
+    ]
 
 
 def test_a_turn_of_which_only_the_journal_is_left(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -22,6 +23,9 @@ from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
 
 _LISTENER, _SANDBOXES = "LIVERL_LISTEN_FD", "LIVERL_LISTEN_FD_SANDBOXES"
+# Objects that are made until the youngest are searched for cycles, and rounds of that until older ones are, too.
+# Python's own 700 is reached several times in a turn, and each round looks at the requests that are being answered.
+COLLECT = (10_000, 20, 20)
 LOG_FORMAT = "%(asctime)s %(levelname)s liverl-sessions: %(message)s"
 
 
@@ -52,6 +56,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request has a connection or two
+    gc.freeze()  # modules and settings stay: they are not searched again
+    gc.set_threshold(*COLLECT)
     try:
         asyncio.run(Service(settings, keys, listener, generation, sandboxes).run())
     except OSError as error:

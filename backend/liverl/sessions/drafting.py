@@ -291,6 +291,8 @@ class Drafter:
         Raises:
             Refusal: as many as may have ended.
         """
+        if not self._suspects:
+            return
         most = MOST_DEATHS if self._most_deaths is None else self._most_deaths
         digest = _digest(draft.prompt)
         known, now = self._suspects.get(digest, []), time.monotonic()

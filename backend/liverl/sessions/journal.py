@@ -181,6 +181,7 @@ class Journal:
         self.told: Callable[[str], None] = lambda why: None  # called when that was done
         self._closed = False
         self._behind = False  # the session knows what could not be written
+        self._written: int | None = None  # bytes behind the last line of this process
         fd = open_append(path, 0o600)
         try:
             self._known = _identity(os.fstat(fd))
@@ -211,8 +212,9 @@ class Journal:
         self.mend()
         fd = open_append(self.path, 0o600, read=True)
         try:
-            append_to(fd, self.path, _line(entry))
+            append_to(fd, self.path, _line(entry), self._written)
             self._known = _identity(os.fstat(fd))
+            self._written = self._known[2]
         finally:
             os.close(fd)
 
@@ -255,11 +257,12 @@ class Journal:
         assert self.whole is not None
         write_atomic(self.path, b"".join(map(_line, self.whole())), 0o600)
         self._known = _identity(self.path.lstat())
+        self._written = self._known[2]
         self._behind = False
 
     def _why_not_ours(self) -> str:
         try:
-            found = self.path.lstat()
+            found = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return "was removed"
         ours = stat.S_ISREG(found.st_mode) and _identity(found) == self._known

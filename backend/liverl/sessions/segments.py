@@ -127,13 +127,13 @@ class Segment:
         """Its replies."""
         return len(self.numbers)
 
-    def extend(self, turn: Turn, number: int) -> None:
-        """Append the ids that were given since, then the reply."""
+    def extend(self, turn: Turn, given: array[int], ids: array[int], number: int) -> None:
+        """Append ``given``, the ids that were given since, then ``ids``, the reply; both are the turn's."""
         if self.turns:
-            self.ids.extend(turn.given)
-            self.mask.extend(bytes(len(turn.given)))
-            self.logprobs.extend(array("f", bytes(4 * len(turn.given))))
-        self.ids.extend(turn.ids)
+            self.ids.extend(given)
+            self.mask.extend(bytes(len(given)))
+            self.logprobs.extend(array("f", bytes(4 * len(given))))
+        self.ids.extend(ids)
         self.mask.extend(b"\1" * len(turn.ids))
         self.logprobs.extend(turn.logprobs)
         self.versions += turn.versions
@@ -378,7 +378,7 @@ class SessionRows:
         if turn.reply and not turn.ids:
             raise ValueError("a reply without an id has a digest")
         try:
-            array("i", turn.given), array("i", turn.ids)
+            given, ids = array("i", turn.given), array("i", turn.ids)
         except (OverflowError, TypeError) as error:
             raise ValueError(f"an id is none: {error}") from None
         if turn.segment is not None and not 0 <= turn.segment < len(self.segments):
@@ -389,8 +389,8 @@ class SessionRows:
             raise ValueError(f"there is no turn {fact.parent}")
         index = len(self.segments) if turn.segment is None else turn.segment
         if turn.segment is None:
-            self.segments.append(Segment(turn.kind, turn.given, turn.kept))
-        self.segments[index].extend(turn, number)
+            self.segments.append(Segment(turn.kind, given, turn.kept))
+        self.segments[index].extend(turn, given, ids, number)
         self.history.add(fact)
         self._requests = max(self._requests, fact.order + 1)
         self._heads.setdefault(turn.head, number)

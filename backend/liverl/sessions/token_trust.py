@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.model import TokenRoute
 from liverl.sessions.chat_template import TemplateFailed
+from liverl.util import clocks
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 # Of so many prompts with our ids one is made by the engine, too, and compared: 1.6 % of its rendering.
 EVERY = 64
-# Seconds for which a request waits until another one has compared a new kind: a replica renders in some 10 ms.
+# Seconds after which one of the requests that wait for the comparison of a new kind asks as well: the replica of the
+# first one may hang. A replica renders in some 10 ms, and in seconds while hundreds of agents begin at once: were each
+# of them to ask then, it would have twice the work.
 ASKING_S = 1.0
+WAITING_S = 10.0  # seconds after which a request that waits for it asks in any case
 MOST_KINDS = 4096  # kinds of conversations that are known to agree; what is beyond is asked of the engine
 
 
@@ -140,11 +144,7 @@ class Trust:
         (ours, the engine's) -> the first difference in words, "" if there is none; ``sample``: they are the ids of a
         prompt; else only each new kind is compared; ``again``: makes ours again, behind the engine's, before a
         difference counts."""
-        while kind not in self._agreed and (asking := self._asking.get(kind)) is not None:
-            try:  # many agents begin with the same kind at once: one asks
-                await within(asyncio.ensure_future(asking.wait()), ASKING_S)
-            except (TimeoutError, asyncio.TimeoutError):
-                return await ask(), None  # its replica may hang
+        await self._others(kind)
         if not self.ours:
             return await ask(), None
         known, last = self._agreed.get(kind), None
@@ -167,7 +167,8 @@ class Trust:
             try:
                 theirs = await ask()
             finally:
-                del self._asking[kind]
+                if self._asking.get(kind) is asking:
+                    del self._asking[kind]
                 asking.set()
         if self.facts.differs:
             return theirs, None
@@ -185,6 +186,16 @@ class Trust:
         else:
             self._agree(kind, last)
         return theirs, None
+
+    async def _others(self, kind: Hashable) -> None:
+        """Wait while another request compares a kind: many agents begin with the same one at once, and one asks."""
+        began = clocks.ran()
+        while kind not in self._agreed and (asking := self._asking.get(kind)) is not None:
+            try:
+                await within(asyncio.ensure_future(asking.wait()), ASKING_S)
+            except (TimeoutError, asyncio.TimeoutError):
+                if self._asking.get(kind) is asking or clocks.ran() - began > WAITING_S:
+                    return  # for all that wait, or for itself
 
     def _agree(self, kind: Hashable, last: Batch | None) -> None:
         """``last``: the last turns before a sample; None: it was none."""

@@ -76,10 +76,11 @@ def _record(session: str, recorded: Recorded, asked: dict[str, Any]) -> dict[str
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """A turn as its record has it, without the session's key. ``messages``: of its request, None: not known."""
+    """A turn as its record has it, its reply without the session's key. ``messages``: of its request, None: not
+    known."""
 
     answer: str
-    messages: list[bytes] | None
+    messages: Sequence[Any] | None
     reply: bytes
     tools_digest: str = ""
 
@@ -91,12 +92,31 @@ class _Said(msgspec.Struct, frozen=True):
             answer, reply = response["id"], reply_json(response["choices"][0]["message"])
         except (LookupError, TypeError):
             return None
-        messages = asked.get("messages")
-        # Each on its own, so that what is compared with later requests is what the file has.
-        raw = None if messages is None else [_without(secret, msgspec.json.encode(each)) for each in messages]
         tools = asked.get("tools")
         digest = _digest(_without(secret, msgspec.json.encode(tools))).hex() if tools else ""
-        return _Said(answer, raw, _without(secret, reply), digest)
+        return _Said(answer, asked.get("messages"), _without(secret, reply), digest)
+
+
+class _Digests:
+    """For each number of messages of a request, a digest of so many of the first ones, as the file has them. Each
+    request of a session repeats the one before: what both begin with is compared, and not encoded again."""
+
+    def __init__(self) -> None:
+        self._messages: Sequence[
+            Any
+        ] = ()  # of the request before; their texts are those of the session's last chat
+        self._digests: list[bytes] = []
+
+    def of(self, messages: Sequence[Any], secret: str) -> list[bytes]:
+        """Those of ``messages``."""
+        pairs = enumerate(zip(messages, self._messages))  # noqa: B905 (3.10)
+        known = next(
+            (n for n, (one, other) in pairs if one != other), min(len(messages), len(self._messages))
+        )
+        new = [_encoded(message, secret) for message in messages[known:]]
+        self._digests = _digests(new, self._digests[:known])
+        self._messages = messages
+        return self._digests
 
 
 class ToldTurns:
@@ -106,6 +126,8 @@ class ToldTurns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._file: tuple[int, ...] | None = None  # as it was left
+        self._written: int | None = None  # bytes behind the last line of this process
+        self._requests = _Digests()
         self._forget()
 
     def _forget(self) -> None:
@@ -123,16 +145,19 @@ class ToldTurns:
             if turn is None:
                 self._write(path, record, secret)
             elif turn.answer not in self._answers:
-                self._write(path, self._new(record, turn), secret)
-                self._take(turn.answer, turn.messages, turn.reply, turn.tools_digest)
+                digests = None if turn.messages is None else self._requests.of(turn.messages, secret)
+                self._write(path, self._new(record, turn, digests, secret), secret)
+                self._take(turn.answer, digests, turn.reply, turn.tools_digest)
 
-    def _new(self, record: Mapping[str, Any], turn: _Said) -> dict[str, Any]:
-        """The record with what no earlier record has."""
+    def _new(
+        self, record: Mapping[str, Any], turn: _Said, digests: Sequence[bytes] | None, secret: str
+    ) -> dict[str, Any]:
+        """The record with what no earlier record has. ``digests``: of its messages."""
         asked, session = dict(record["request_body"]), dict(record["session"])
-        if turn.messages is not None:
-            after, shared = self._longest(_digests(turn.messages))
+        if turn.messages is not None and digests is not None:
+            after, shared = self._longest(digests)
             session |= {"shared": shared} | ({"after": after} if shared else {})
-            asked["messages"] = [msgspec.Raw(message) for message in turn.messages[shared:]]
+            asked["messages"] = [msgspec.Raw(_encoded(each, secret)) for each in turn.messages[shared:]]
         if turn.tools_digest:
             session["tools"] = turn.tools_digest
             if turn.tools_digest in self._tools:
@@ -141,8 +166,8 @@ class ToldTurns:
 
     def _write(self, path: Path, record: Mapping[str, Any], secret: str) -> None:
         line = _without(secret, msgspec.json.encode(record)) + b"\n"
-        append_whole(path, line, inside=RESOLVED)
-        self._file = _identity(path)
+        before = append_whole(path, line, inside=RESOLVED, whole=self._written)
+        self._file, self._written = _identity(path), before + len(line)
 
     def answers(self, trial_dir: Path) -> frozenset[str]:
         """The ``response_body.id`` of the turns that the file has.
@@ -158,13 +183,14 @@ class ToldTurns:
         """The turn that has most of the first messages of a request, and their number. ``digests``: of its messages."""
         return next((self._prefixes[each] for each in reversed(digests) if each in self._prefixes), ("", 0))
 
-    def _take(self, answer: str, messages: Sequence[bytes] | None, reply: bytes, tools: str) -> None:
+    def _take(self, answer: str, digests: Sequence[bytes] | None, reply: bytes, tools: str) -> None:
+        """``digests``: of the messages of its request."""
         self._answers.add(answer)
         if tools:
             self._tools.add(tools)
-        if messages is None:
+        if digests is None:
             return
-        for size, digest in enumerate(_digests([*messages, reply]), 1):
+        for size, digest in enumerate(_digests([reply], digests), 1):
             self._prefixes.setdefault(digest, (answer, size))
         while len(self._prefixes) > _MOST_PREFIXES:
             del self._prefixes[next(iter(self._prefixes))]
@@ -175,10 +201,12 @@ class ToldTurns:
         if now is not None and now == self._file:
             return
         self._forget()
+        self._written = None
         for turn in recorded_requests(path):
             known = None if turn.request is None or turn.request.missing else turn.request.messages
             tools = turn.tools_digest if turn.tools is not None else ""
-            self._take(turn.answer, None if turn.whole else known, reply_json(turn.reply), tools)
+            digests = None if turn.whole or known is None else _digests(known)
+            self._take(turn.answer, digests, reply_json(turn.reply), tools)
         self._file = now
 
 
@@ -286,9 +314,16 @@ def _on_disk(row: Row) -> dict[str, Any]:
 _ON_TOP = tuple(name for name in Row.__struct_fields__ if name.startswith(("traj_", "initial_")))
 
 
-def _digests(messages: Sequence[bytes]) -> list[bytes]:
-    """For each number of messages, a digest of so many of the first ones."""
-    every, head = [], b""
+def _encoded(message: Any, secret: str) -> bytes:
+    """A message as the file has it: each on its own, so that what is compared with later requests is that."""
+    return _without(secret, msgspec.json.encode(message))
+
+
+def _digests(messages: Sequence[bytes], before: Sequence[bytes] = ()) -> list[bytes]:
+    """For each number of messages, a digest of so many of the first ones. ``before``: the digests of those that come
+    before ``messages``."""
+    every = [*before]
+    head = every[-1] if every else b""
     for message in messages:
         head = _digest(head + message)
         every.append(head)

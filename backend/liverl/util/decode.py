@@ -82,13 +82,17 @@ class JsonDecoder(Generic[T]):
         return self._decode
 
 
-def decode_loose_json(data: str | bytes | bytearray, *, none_for_nan: bool = False) -> Any:
+def decode_loose_json(
+    data: str | bytes | bytearray, *, none_for_nan: bool = False, shallow: bool = False
+) -> Any:
     """JSON as Python's ``json`` reads it: with ``NaN`` and ``Infinity``, which ``none_for_nan`` makes None.
+    ``shallow``: the caller knows that it is not too deep, as ``json_limits.check_json`` says.
 
     Raises:
         Undecodable: it is no JSON, or is nested too deeply.
     """
-    _check_depth(data)
+    if not shallow:
+        _check_depth(data)
     if none_for_nan:
         return _refusing(lambda text: json.loads(text, parse_constant=lambda _name: None), data)
     return _refusing(json.loads, data)
