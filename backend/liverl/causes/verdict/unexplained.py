@@ -29,6 +29,7 @@ from liverl.causes.verdict.guesses import guesses
 from liverl.causes.verdict.launchers import NAMED, reported_signal
 from liverl.causes.verdict.memory_kills import killed_for_memory
 from liverl.causes.verdict.timeline import Moment
+from liverl.causes.verdict.uncaught import UNCAUGHT, of_the_main_program
 from liverl.causes.verdict.words import ending, explained, of_exits, point, short, signal_of
 from liverl.logs.record import Record
 
@@ -59,7 +60,7 @@ def is_doubtful(cause: str, matcher: Matcher | None = None) -> bool:
     """Whether no rule explains the error that a verdict rests on (its id), or only one of Python itself: those are what
     programs catch. ``matcher``: of another catalogue than ours."""
     row = (matcher or whole()).by_id.get(cause)
-    return cause in OF_AN_ERROR or (row is not None and row.role == "general")
+    return cause in (UNCAUGHT, *OF_AN_ERROR) or (row is not None and row.role == "general")
 
 
 def failed_requests(moments: Sequence[Moment]) -> Explanation | None:
