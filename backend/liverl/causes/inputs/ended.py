@@ -29,7 +29,6 @@ EPILOGUE = 60
 BEHIND = 1 << 20  # bytes behind an error that are looked at
 
 
-
 class Ended(msgspec.Struct, frozen=True):
     """A process that has ended, or that waits for one. ``log``: its output, read from byte ``start`` on; ``also``:
     further logs that it wrote; ``exit``: how it ended, None or unknown if it was ended by its supervisor; ``oom``: what

@@ -8,9 +8,11 @@ from liverl.logs.record import Record
 from liverl.util.late_pattern import late_pattern
 
 TAIL = 1 << 16  # bytes at the end of a log, in which such a traceback must stand
-# What a shell traces, and what time, wandb, Hydra and Ray print last.
+# What a shell traces, and what time, wandb, Hydra, Ray and torchrun print last.
 LAST_WORDS = late_pattern(
-    r"\++ |wandb:|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)|Set the environment variable HYDRA"
+    r"\++ |wandb:|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)"
+    r"|Set the environment variable HYDRA"
+    r"|[=-]{20}|Failures:|Root Cause \(|<NO_OTHER_FAILURES>|(?:time|host|rank|exitcode|error_file|traceback) {1,8}: "
 )
 
 
@@ -20,13 +22,14 @@ def last_tracebacks(kept: Iterable[Record], tail: Sequence[Record]) -> Iterator[
     last are no plain lines. ``tail``: all records of the end of the log; tracebacks before it are passed over."""
     if not tail:
         return
-    said: dict[str, int] = {}  # of each writer the place of its last plain line
+    said: dict[tuple[str, int | None], int] = {}  # of each writer the place of its last plain line
     for record in tail:
         if _is_plain(record):
-            said[record.writer] = record.offset
+            said[record.writer, record.rank] = record.offset
     for record in kept:
-        if record.kind == "traceback" and tail[0].offset <= record.offset > said.get(record.writer, -1):
-            yield record.offset
+        if record.kind == "traceback" and record.offset >= tail[0].offset:
+            if record.offset > said.get((record.writer, record.rank), -1):
+                yield record.offset
 
 
 def _is_plain(record: Record) -> bool:

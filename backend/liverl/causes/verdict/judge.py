@@ -6,7 +6,7 @@ What counts, in this order:
 2. the earliest record that a signature of role ``cause`` explains, and that its process did not survive; one of a
    library before one of Python itself, such as MemoryError; an error of another process before a wait for it
    (``waits``); and an error of the run, explained or not, before an end from outside that followed it, such as a time
-   limit. An exception of the user's own code of which a process died (``uncaught``) comes before a row of Python itself;
+   limit. An exception of own code of which a program died (``uncaught``) comes before what Python itself says;
 3. what a living process complained of until the end (``alive``), which is why somebody or a time-out ended it;
 4. how a process ended, if its log has no error: a log whose last line is healthy explains nothing;
 5. the first error that no signature explains, and then the first consequence, both as "cause unknown".
@@ -26,6 +26,7 @@ from liverl.causes.verdict.errors import (
     causes_of,
     evidence_of,
     first_error,
+    goes_on,
     is_own,
     is_weak,
     of_a_request,
@@ -75,12 +76,12 @@ def judge(
     fatal = [
         hit
         for hit in open_hits
-        if not hit[1].signature.alive
+        if not goes_on(hit[0], hit[1].signature)
         and not (of_a_request(hit[0].record) or _mentioned(*hit))
         and (known or not _harmless(*hit))
     ]
     alive = _without_slips(
-        [hit for hit in hits if hit[1].signature.alive and hit[1].signature.fails != "command"]
+        [hit for hit in hits if goes_on(hit[0], hit[1].signature) and hit[1].signature.fails != "command"]
     )
     scripts = [hit for hit in open_hits if hit[1].signature.fails == "command"]
     failed = [e for e in exits if _failed(e)]
@@ -90,7 +91,7 @@ def judge(
     cause: Explanation | None = None
     more: tuple[Explanation, ...] = ()
     if over:
-        own = uncaught(moments, logs, failed)
+        own = uncaught(moments, failed)
         cause = memory_kill(failed, fatal) or _catalogued(fatal, alive, moments, failed, counted, own) or own
         if cause is None:
             served = {} if exits else {log.log: log.served for log in logs}

@@ -147,7 +147,7 @@ def _chained(error: OwnError) -> str:
     if index > 0 and chain[index].how:
         before = chain[index - 1]
         frames = frames_of(error.record, index - 1)
-        where = f" ({place(frames[-1])})" if frames else ""
+        where = f" ({frames[-1].short})" if frames else ""
         words += f" Before it came {before.text.partition(chr(10))[0]}{where}."
     after = next((one for one in chain[index + 1 :][-1:] if one.how), None)
     if after is not None:
