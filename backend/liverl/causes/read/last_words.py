@@ -27,9 +27,9 @@ def last_tracebacks(kept: Iterable[Record], tail: Sequence[Record]) -> Iterator[
         if _is_plain(record):
             said[record.writer, record.rank] = record.offset
     for record in kept:
-        if record.kind == "traceback" and record.offset >= tail[0].offset:
-            if record.offset > said.get((record.writer, record.rank), -1):
-                yield record.offset
+        spoken = said.get((record.writer, record.rank), -1)
+        if record.kind == "traceback" and tail[0].offset <= record.offset > spoken:
+            yield record.offset
 
 
 def _is_plain(record: Record) -> bool:

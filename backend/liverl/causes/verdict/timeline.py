@@ -49,7 +49,8 @@ def timeline(logs: Sequence[LogRecords], matcher: Matcher | None = None) -> list
         retried = set(_retried(log.records, matched))
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
             outlasted = survived[position] or position in retried
-            ended = record.offset in last and not (outlasted or well) and of_the_main_program(record)
+            above = log.records[position - 1] if position else None
+            ended = record.offset in last and not (outlasted or well) and of_the_main_program(record, above)
             moment = Moment(log.log, record, at, matched[position], outlasted, well, ended)
             entries.append((at, place, position, moment))
     return [entry[-1] for entry in sorted(entries, key=lambda e: e[:3])]
