@@ -23,6 +23,7 @@ from liverl_tui.keys import in_force
 from liverl_tui.text.as_typed import as_typed
 
 if TYPE_CHECKING:
+    from liverl.model import Snapshot
     from liverl.replay.archive import Recording
     from liverl.watch.watcher import Watcher
 
@@ -133,8 +134,9 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     return app.return_code or ExitCode.OK
 
 
-def run_watch(watcher: Watcher) -> int:
-    """Show what ``watcher`` sees until the user leaves. Return 0, or the exit code of SIGTERM or SIGHUP."""
+def run_watch(watcher: Watcher, goodbye: Callable[[Snapshot | None], str]) -> int:
+    """Show what ``watcher`` sees until the user leaves. Return 0, or the exit code of SIGTERM or SIGHUP.
+    ``goodbye``: makes of the last snapshot what is printed at the end."""
     settings = read_settings(Path(os.devnull))  # of the environment only
     in_force.install(settings.keys)
     before_textual()
@@ -160,6 +162,8 @@ def run_watch(watcher: Watcher) -> int:
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()
+    if not app.return_code:
+        _print(goodbye(app.view.snapshot))
     return app.return_code or ExitCode.OK
 
 

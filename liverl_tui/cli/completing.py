@@ -7,6 +7,7 @@ starts or connects, and what cannot be read completes to nothing: a traceback wo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def _of_snapshot(key: str, name: str) -> Values:
 def _runs_and_services(ctx: click.Context, incomplete: str) -> Iterator[str]:
     yield from _runs(ctx, incomplete)
     yield from _of_snapshot("services", "name")(ctx, incomplete)
+
+
+def _runs_or_files(ctx: click.Context, incomplete: str) -> Iterator[str]:
+    """The runs, where what is typed begins the name of one and of no file here; else nothing, and the shell completes
+    files."""
+    if incomplete and not glob(f"{escape(incomplete)}*"):
+        yield from _runs(ctx, incomplete)
 
 
 def _trials(ctx: click.Context, _incomplete: str) -> Iterator[str]:
@@ -127,6 +135,7 @@ KINDS: dict[str, str | Values] = {
     "FIELD[:asc|desc": _fields,
     "ID": _rows,
     "profile": _profiles,
+    "paths": _runs_or_files,
     "run_or_service": _runs_and_services,
     "names": _environments,
     "schema": _schemas,
@@ -168,6 +177,8 @@ class Completed(StringParamType):
             found = []
         if not found and self._values in _RUNS and ("/" in incomplete or incomplete.startswith((".", "~"))):
             return [CompletionItem(incomplete, type="dir")]
+        if not found and self._values is _runs_or_files:
+            return [CompletionItem(incomplete, type="file")]
         return [CompletionItem(value) for value in found[:_MOST] if value.isprintable()]
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.private_folder import PrivateFolder
 from liverl_tui.cli.progress import Progress
+from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 PREFIX = "liverl-doctor-"
@@ -22,7 +24,7 @@ LEAST_WIDTH = 40  # columns
 
 
 @click.command("doctor")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option(
     "--rules",
     metavar="FILE",
@@ -30,12 +32,16 @@ LEAST_WIDTH = 40  # columns
     help="Use the rules of this file, too (see `rules`); repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool) -> int:
+@run_options
+def doctor_command(
+    paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool, run: Path | None, run_root: Path | None
+) -> int:
     """Find out from logs what is wrong with a run; show the evidence and what to do.
 
     PATH is a log, also one packed by gzip, xz or bzip2, or a folder: of a run, of Ray's session, of a Slurm job, of
-    anything else; or the name of a run; - reads standard input. Exits with 0 if nothing is wrong, 1 if something was
-    found, 4 if there is nothing to read, and 70 if the doctor itself failed.
+    anything else; or the name of a run; - reads standard input. Without PATH: the run that is live, or else the newest
+    one. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is nothing to read, and 70 if the doctor
+    itself failed.
     """
     from liverl.causes.catalogue import ROWS
     from liverl.causes.row_files import RowsError
@@ -44,11 +50,13 @@ def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool
     from liverl.offline.doctor.unpacked import to_unpack, unpack
     from liverl.util import redact
 
+    if run is not None or not paths:
+        paths = (*paths, _of_run(run, run_root))
     try:
         # On a full disk there is no such folder, and plain logs need none.
         private = PrivateFolder(PREFIX) if any(map(to_unpack, paths)) else nullcontext(Path())
         with Progress() as progress, private as folder:
-            given = unpack(tuple(map(_resolved, paths)), folder, progress.say)
+            given = unpack(tuple(_resolved(path, run_root) for path in paths), folder, progress.say)
             examination = given.named(examine(given.paths, progress.say, rules))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except RowsError as error:
@@ -67,7 +75,19 @@ def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool
     return ExitCode.FAILED if examination.found else ExitCode.OK
 
 
-def _resolved(name: str) -> str:
+def _of_run(named: Path | None, run_root: Path | None) -> str:
+    """The directory of the run that --run names, or, where nothing is named, of the live or else the newest one; stderr
+    says which.
+
+    Raises:
+        RunLookupError: no run matches, several do, or the live ones are on other hosts.
+    """
+    found = run_to_read(named, run_root)
+    echo(f"reading run {found.name} in {found.path}", err=True)
+    return str(found.path)
+
+
+def _resolved(name: str, run_root: Path | None) -> str:
     """A path as it is given; where there is none of that name, the directory of the run that is called so, as other
     commands find it. A name that is close to a run's is said, and read as a path."""
     from liverl.rundir.index import RunLookupError, find_run
@@ -75,7 +95,7 @@ def _resolved(name: str) -> str:
     if name == "-" or os.path.lexists(name):
         return name
     try:
-        run = find_run(Path(name), None)
+        run = find_run(Path(name), run_root)
     except RunLookupError as error:
         if "/" not in name or "did you mean" in str(error):
             echo(f"there is no file or folder {name} here, and {error}", err=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +66,10 @@ def watch_command(
     DIR: a folder with its logs, metrics or trials; if it is empty, watch waits for its first file (not with --once).
     Without DIR and options, shows what this user runs on this host. The run is not changed: watch sends no signals,
     writes no files in it, and makes GET requests only. Ctrl-C ends only this command.
+
+    At its end it says on stderr what it saw, and how to go on. The exit code tells of watch, not of the run: 0 also if
+    the run has failed, 4 if nothing is there to watch, 2 for a wrong option, 128+n after a signal (130: Ctrl-C). For
+    how the run stands: "state" of --once --json, or the exit code of `doctor`.
     """
     from liverl.watch.target import Target
     from liverl_tui.cli.mode import mode
@@ -74,7 +80,7 @@ def watch_command(
         from liverl_tui.app.start import run_watch
 
         with _watching(target, wait=True) as watcher:
-            return run_watch(watcher)
+            return run_watch(watcher, partial(_goodbye, watcher))
     with _watching(target, wait=not once) as watcher:
         if once:
             with Progress() as progress:
@@ -86,10 +92,31 @@ def watch_command(
                 echo(words, err=True)
             if not whole:
                 echo(f"not all trials were read within {JUDGED_S:.0f} s", err=True)
-            _print(watcher.with_real_paths(watcher.poll()), as_json)
+            snapshot = watcher.poll()
+            _print(watcher.with_real_paths(snapshot), as_json)
+            if not as_json:
+                echo(_goodbye(watcher, snapshot), err=True)
         else:
             _follow(watcher, as_json)
     return ExitCode.OK
+
+
+def _goodbye(watcher: Watcher, snapshot: Snapshot | None) -> str:
+    """What is said at the end."""
+    from liverl_tui.text.watched import watched
+
+    target = watcher.target
+    words: list[str | Path] = ["liverl-tui", "watch"]
+    words += [target.folder] if target.folder is not None else []
+    for option, value in (
+        ("--ray", target.ray),
+        ("--litellm-port", target.litellm_port),
+        ("--logs", target.logs),
+        ("--trials", target.trials),
+    ):
+        words += [option, str(value)] if value is not None else []
+    seen = None if snapshot is None else watcher.with_real_paths(snapshot)
+    return watched(seen, target.folders, shlex.join(map(str, words)))
 
 
 @contextmanager
@@ -134,13 +161,17 @@ def _follow(watcher: Watcher, as_json: bool) -> None:
     from liverl_tui.text.facts import plain_facts
 
     last: Snapshot | None = None
-    while True:
-        snapshot = watcher.with_real_paths(watcher.poll())
-        if as_json:
-            echo_json(_json(snapshot, None))
-        elif last is None or plain_facts(snapshot, last):
-            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.at))
-            echo("\n".join([f"{snapshot.run} at {at}", *plain_facts(snapshot, last), ""]))
-        last = snapshot
-        sys.stdout.flush()
-        time.sleep(INTERVAL_S)
+    try:
+        while True:
+            snapshot = watcher.with_real_paths(watcher.poll())
+            if as_json:
+                echo_json(_json(snapshot, None))
+            elif last is None or plain_facts(snapshot, last):
+                at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.at))
+                echo("\n".join([f"{snapshot.run} at {at}", *plain_facts(snapshot, last), ""]))
+            last = snapshot
+            sys.stdout.flush()
+            time.sleep(INTERVAL_S)
+    except KeyboardInterrupt:
+        echo(_goodbye(watcher, last), err=True)
+        raise

@@ -85,7 +85,7 @@ def test_code_of_no_package_is_named_where_it_fails() -> None:
     )
     cause = verdict(*frames, error="ValueError: the answer has two parts")
     assert cause.id == OWN_CODE
-    assert cause.title == "reward.py:2 in step failed: ValueError: the answer has two parts"
+    assert cause.title == "reward.py:2 (step) raised ValueError: the answer has two parts"
     assert "/home/me/reward.py" in cause.cause and "verl called it" in cause.cause
 
 

@@ -82,6 +82,9 @@ def completed(shell: str, words: list[str], folder: Path) -> list[str]:
         (["up", "--set", "model.tool_p"], ["plain,model.tool_parser="]),
         (["up", "--profile", "herm"], ["plain,hermes"]),
         (["doctor", "logs/tra"], ["file,logs/tra"]),
+        (["doctor", "--run-root", "RUNS", "pr"], ["plain,proj/first"]),
+        (["doctor", "--run-root", "RUNS", "fi"], ["file,fi"]),  # the folder of the run stands here
+        (["doctor", "--run-root", "RUNS", ""], ["file,"]),
         (["--config", "my"], ["file,my"]),
         (["up", "--run-root", "my"], ["dir,my"]),
         (["schema", "stat"], ["plain,status"]),

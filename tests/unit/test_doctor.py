@@ -433,7 +433,6 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         0,
         f"nothing wrong was found\n\nfiles:\n  {tmp_path}/fine.log: text\n",
     )
-    assert doctor(capsys)[0] == 2
     code, out, _ = doctor(capsys, tmp_path / "missing")
     assert code == 4
     assert "cannot be read: No such file or directory" in out and "nothing to read" in out
@@ -476,6 +475,22 @@ def test_the_name_of_a_run_is_as_good_as_its_path(
     (tmp_path / "first").write_text("all is well\n")
     monkeypatch.chdir(tmp_path)
     assert doctor(capsys, "first")[2] == "", "a file of that name is meant"
+
+
+def test_without_a_path_it_reads_the_newest_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    code, _, err = doctor(capsys)
+    assert code == 4 and "no live run on this host, and none under" in err
+    run_dir = make_run(tmp_path / "liverl/runs/mine/first", Result("failed", 1, None, 3, 1.0, 2.0))
+    code, out, err = doctor(capsys)
+    assert code == 1 and str(run_dir) in out
+    assert err == (
+        "no run is live on this host; the newest is mine/first (it has ended: failed)\n"
+        f"reading run mine/first in {run_dir}\n"
+    )
+    assert doctor(capsys, "--run", "first")[::2] == (1, f"reading run mine/first in {run_dir}\n")
 
 
 def test_a_fault_of_its_own_is_no_diagnosis(

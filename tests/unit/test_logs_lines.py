@@ -149,6 +149,25 @@ def test_a_traceback_belongs_to_its_error_and_each_process_to_itself():
     assert [levels.of(line) for line in lines] == list(lines.values())
 
 
+FRAMES = 'Traceback (most recent call last):\n  File "t.py", line 4, in step\n    raise LopsidedBatch("31")\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        (f"{FRAMES}LopsidedBatch: 31", ["error"] * 4),  # its name does not end in Error
+        (f"{FRAMES}LopsidedBatch: 31\nloss: 3", [*["error"] * 4, None]),
+        (f"{FRAMES}went on", [*["error"] * 3, None]),
+        ("loss: 3", [None]),
+        (f"(A pid=1) {FRAMES.splitlines()[0]}\nloss: 3", ["error", None]),  # of another process
+        (FRAMES.split("\n", 1)[1] + "my.Batch: 31", [None, None, "error"]),  # what is above was not read
+        (f"INFO 07-15 15:33:47 [a.py:1] ignored: {FRAMES}Batch: 31", ["info"] * 4),
+    ],
+)
+def test_the_exception_of_a_traceback_has_its_level(text: str, levels: list[str | None]) -> None:
+    assert level_of_each(text) == levels
+
+
 def level_of_each(text: str) -> list[str | None]:
     levels = Levels()
     return [levels.of(line) for line in text.split("\n")]

@@ -346,6 +346,19 @@ def test_wrapped_lines_fill_the_height_from_the_bottom(tmp_path):
     view.close()
 
 
+def test_the_exception_has_the_mark_of_its_traceback(tmp_path):
+    path = tmp_path / "a.log"
+    frames = 'Traceback (most recent call last):\n  File "t.py", line 4, in f\n    x()\n'
+    path.write_text(f"{frames}LopsidedBatch: 31\nloss: 3\n")
+    view = session()
+    view.open(path)
+    view.poll()
+    assert [line.level for line in view.frame().lines] == [*["error"] * 4, None]
+    view.set_filter(Filter(level="error"))
+    assert shown(finish(view))[-1] == "LopsidedBatch: 31"
+    view.close()
+
+
 def test_levels_of_what_is_in_view(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("INFO: a\nTraceback (most recent call last):\n  File x\nValueError: y\nlast\n")

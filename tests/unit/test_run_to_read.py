@@ -35,6 +35,8 @@ READ = (
     "disk",
     "timeline",
     "checkpoints ls",
+    "doctor",
+    "doctor --json",
 )
 STEER = ("stop", "scale 2", "restart trainer", "start trainer", "attach", "wait")
 
@@ -81,7 +83,7 @@ def takes_a_run(command: click.Command) -> bool:
 
 # Commands whose first argument is something else than a run, or that make or change one: --run names it.
 ONLY_OPTION = {
-    *("check", "config", "fix", "join", "keys", "launcher", "mcp", "plan", "up", "clean"),
+    *("check", "config", "doctor", "fix", "join", "keys", "launcher", "mcp", "plan", "up", "clean"),
     *("restart", "start", "stop", "scale", "show", "diff", "liverl-tui", "cli"),
 }
 

@@ -33,7 +33,8 @@ class LogRecords(msgspec.Struct, frozen=True):
     ``last``: the last record of all, None for an empty log; ``modified``: Unix time of the file; ``left_out``: how many
     records that may matter were left out, because there are too many; ``survived``: the byte before which records were
     followed by so many healthy signs, most of them not among ``records``, that their process went on;
-    ``served``: the byte of the last POST that was answered with 2xx, -1 without one."""
+    ``served``: the byte of the last POST that was answered with 2xx, -1 without one; ``last_tracebacks``: offsets of
+    the tracebacks behind which their process wrote nothing more."""
 
     log: str
     records: tuple[Record, ...]
@@ -42,6 +43,7 @@ class LogRecords(msgspec.Struct, frozen=True):
     left_out: int = 0
     survived: int = 0
     served: int = -1
+    last_tracebacks: tuple[int, ...] = ()
 
 
 class Exit(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from liverl.logs.bars import behind_bar
 from liverl.logs.prefix_chain import split_prefixes
+from liverl.logs.tracebacks import final_of
 from liverl.model import Level
 
 RANK: dict[Level, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
@@ -219,11 +220,19 @@ def continues(text: str) -> bool:
     return not text or text[0].isspace() or text[:2] in ("| ", "+-")
 
 
+def ends_traceback(text: str) -> bool:
+    """Whether a line without prefixes may be the last one of a traceback, "Type: message"; what stands above it says
+    whether it is."""
+    return final_of(text) is not None
+
+
+_FRAME = '  File "'
 _NO_WRITER = " None"  # the key of lines without a prefix
 
 
 class Levels:
-    """Assigns each line its own or inherited level: a traceback has the level of its error.
+    """Assigns each line its own or inherited level: a traceback has the level of its error, also its exception,
+    whose name need not end in "Error".
 
     Lines of several processes in one log are distinguished by their ``(Name pid=N)`` prefix.
     """
@@ -231,6 +240,7 @@ class Levels:
     def __init__(self, before: Iterable[str] = ()) -> None:
         """``before``: the plain lines above the first one."""
         self._last: dict[str, Level | None] = {}
+        self._traced: set[str] = set()  # the writers whose last line is of a frame of a traceback
         for line in before:
             self.of(line)
 
@@ -239,13 +249,22 @@ class Levels:
         quick = _QUICK.get(line[:5])
         if quick is not None:
             self._last[_NO_WRITER] = quick
+            self._traced.discard(_NO_WRITER)
             return quick
         chain = split_prefixes(line)
         prefix, text = f"{chain.writer} {chain.rank}", chain.text
         level = level_of_text(text)
-        if level is None and continues(text):
-            return self._last.get(prefix)
+        if text.startswith(_FRAME):
+            self._traced.add(prefix)
+        if continues(text):
+            if level is None:
+                return self._last.get(prefix)
+        elif prefix in self._traced:
+            self._traced.discard(prefix)
+            if level is None and ends_traceback(text):
+                level = self._last.get(prefix) or "error"
         if len(self._last) > 1000:
             self._last.clear()
+            self._traced.clear()
         self._last[prefix] = level
         return level

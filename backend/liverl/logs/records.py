@@ -43,6 +43,8 @@ def _healthy(text: str) -> bool:
 _RANKED = late_pattern(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
+# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it
+_INVALID_FILE = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
@@ -74,7 +76,11 @@ class _Open:
         self.between = 0  # blank lines since the last other one
         self.last = self.text
         self.line = line  # number of its latest line in the log
-        self.frames = BEGINS in self.text or "Exception Group Traceback" in self.text
+        self.frames = (
+            BEGINS in self.text
+            or "Exception Group Traceback" in self.text
+            or _INVALID_FILE.fullmatch(self.text) is not None
+        )
         self.ended = self.chained = False
         self.awaited = True  # its further lines matter
 
@@ -163,7 +169,7 @@ class _Open:
             left_out = self.cut + max(0, len(more) - MOST_LINES)
             more = (*more[:half], f"... {left_out} lines left out ...", *more[-half:])
         traced = any(BEGINS in line for line in (self.text, *more)) or (
-            self.ended and any(line.lstrip(" ").startswith('File "') for line in more)
+            self.ended and any(line.lstrip(" ").startswith('File "') for line in (self.text, *more))
         )
         raised = raised_in((self.text, *more)) if traced else ()
         kind, level = self._kind(bool(raised)), self.level

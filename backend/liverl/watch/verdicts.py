@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
+from liverl.causes.inputs.places import located
 from liverl.causes.match import whole
 from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
@@ -120,12 +121,17 @@ class Judge:
         going = judge([one for one in records if one.log in living], exits) if living else Verdict()
         starts = {log.shown: log.began for log in logs}
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
-        below = tuple(verdict for one in going_on if (verdict := ended_below(one)) is not None)
+        below = [verdict for one in going_on if (verdict := ended_below(one)) is not None]
+        files = {log.shown: log.path for log in logs}
+        ended, going, *below = (
+            located(verdict, lambda shown: files.get(shown, Path(shown)))
+            for verdict in (ended, going, *below)
+        )
         errors = own_errors([one for one in records if one.log not in living], ended)
         self._endings.read([ending(log) for log in logs if log.service != RAY], time.time())
         services = {log.shown: log.service for log in logs}
         named = {services[shown]: title for shown, title in errors.items()}
-        return _Read(ended, going, services, below, named, left_out(found))
+        return _Read(ended, going, services, tuple(below), named, left_out(found))
 
     def _records(self, log: JudgedLog) -> LogRecords | None:
         known = self._read.get(log.path)

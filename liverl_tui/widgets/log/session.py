@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from liverl.logs.document import MARK, Chain, Document, Place
 from liverl.logs.files import LogFile
-from liverl.logs.levels import Levels, continues, own_level
+from liverl.logs.levels import Levels, continues, ends_traceback, own_level
 from liverl.logs.library import Library
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.logs.query import Needle
@@ -475,7 +475,8 @@ def _border(document: Document, segment: Segment) -> str:
 def _level(segment: Segment, offset: int, text: str) -> Level | None:
     line = colourless(text)
     level = own_level(line)
-    if level is None and continues(without_prefix(line)[1]):
+    rest = without_prefix(line)[1]
+    if level is None and (continues(rest) or ends_traceback(rest)):
         above = bare(segment.above(offset, ABOVE)).split("\n")[:-1]
         return Levels(above).of(line)
     return level

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
@@ -15,6 +14,7 @@ from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.inputs.places import at_its_line
 from liverl.causes.match import Matcher, whole
 from liverl.causes.quiet.told import Told, read_told
+from liverl.causes.read.last_words import LAST_WORDS
 from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
 from liverl.causes.verdict.unexplained import KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED, is_doubtful
@@ -23,14 +23,10 @@ from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
 MOST = 128 << 20  # bytes of one log that are read, its last ones: about 3 s
-# Lines that a script may print behind the error for which its trainer ended, besides those of ``_LAST_WORDS``: of
+# Lines that a script may print behind the error for which its trainer ended, besides those of ``LAST_WORDS``: of
 # verl's other workers some ten, of a copy of results some dozens. What says more has gone on with something else.
 EPILOGUE = 60
 BEHIND = 1 << 20  # bytes behind an error that are looked at
-
-
-# What a shell traces, and what time, wandb and Ray print last.
-_LAST_WORDS = re.compile(r"\++ |wandb:|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)")
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -161,7 +157,7 @@ def _lines_behind(record: Record, log: Path, matcher: Matcher | None) -> int:
     for line in data.split(b"\n"):
         within = any(start <= begin < end for start, end in errors)
         text = without_prefix(colourless(line.decode("utf-8", "replace")).strip())[1]
-        count += bool(text.strip()) and not within and _LAST_WORDS.match(text) is None
+        count += bool(text.strip()) and not within and LAST_WORDS.match(text) is None
         begin += len(line) + 1
     return EPILOGUE + 1 if more else count
 

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from liverl.causes.finding import Explanation, Verdict
 from liverl.model import Evidence
 from liverl.util.regular_file import open_binary
 
 NEAR = 1 << 20  # bytes behind the beginning of a record in which its line is searched
 
 
-def at_its_line(evidence: Evidence, log: Path) -> Evidence:
-    """``evidence`` with the byte of the line in the file ``log`` that it quotes; unchanged if that cannot be read."""
+def located(verdict: Verdict, log_of: Callable[[str], Path] = Path) -> Verdict:
+    """``verdict`` with the byte of the line that each piece of its evidence quotes. ``log_of``: the file of a log by
+    the path that it is shown by."""
+    return Verdict(
+        None if verdict.cause is None else _explained(verdict.cause, log_of),
+        verdict.guesses,
+        tuple(_explained(one, log_of) for one in verdict.symptoms),
+    )
+
+
+def _explained(explanation: Explanation, log_of: Callable[[str], Path]) -> Explanation:
+    evidence = tuple(at_its_line(one, log_of(one.log)) if one.log else one for one in explanation.evidence)
+    return msgspec.structs.replace(explanation, evidence=evidence)
+
+
+def at_its_line(evidence: Evidence, log: Path, most: int = NEAR) -> Evidence:
+    """``evidence`` with the byte of the line in the file ``log`` that it quotes; unchanged if that cannot be read.
+    ``most``: bytes of its record, if they are known."""
     if evidence.offset is None:
         return evidence
     try:
         with open_binary(log) as file:
             file.seek(evidence.offset)
-            data = file.read(NEAR)
+            data = file.read(most)
     except OSError:
         return evidence
     return msgspec.structs.replace(evidence, offset=evidence.offset + offset_of(data, evidence.text))

@@ -7,9 +7,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Matcher, whole
 from liverl.causes.read.keeping import Kept
+from liverl.causes.read.last_words import TAIL, last_tracebacks
 from liverl.causes.read.shapes import Shape, Shapes
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
@@ -73,7 +76,20 @@ def read_log(
             at += len(block)
             reading.block(block)
             told(reading.offset - start)
-        return reading.result(shown, modified)
+        found = reading.result(shown, modified)
+        return replace(found, last_tracebacks=tuple(_last_tracebacks(file, found, max(start, at - TAIL))))
+
+
+def _last_tracebacks(file: BinaryIO, log: LogRecords, since: int) -> Iterable[int]:
+    """See ``last_tracebacks``. ``since``: the byte from which the end of the log is read again, from the first
+    traceback in it on."""
+    begin = next((r.offset for r in log.records if r.kind == "traceback" and r.offset >= since), None)
+    if begin is None:
+        return
+    file.seek(begin)
+    reader = RecordReader(log.modified, begin)
+    tail = [*reader.feed(file.read(2 * TAIL)), *reader.end()]
+    yield from last_tracebacks(log.records, tail)
 
 
 def _lines(file: BinaryIO) -> Iterable[bytes]:

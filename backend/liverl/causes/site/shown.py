@@ -7,13 +7,14 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.causes.inputs.places import at_its_line
 from liverl.causes.match import Matcher
 from liverl.causes.row_files import Fault
 from liverl.causes.signature import Role, Signature
 from liverl.causes.site.rules import Rules, in_words
 from liverl.causes.verdict.words import explained
 from liverl.logs.records import RecordReader
-from liverl.model import SCHEMA
+from liverl.model import SCHEMA, Evidence
 from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 20  # bytes read at a time
@@ -124,7 +125,10 @@ def tried(rules: Rules, log: Path, told: Callable[[int], None] = lambda _: None)
                     order = [one.signature.id for one in every.of(record)]
                     says = explained(match, ()).title
                     beside = tuple(order[: order.index(row.id)])
-                    found.append((record.offset, Fired(row.id, 0, says, match.text, beside)))
+                    quoted = at_its_line(
+                        Evidence(match.text, str(log), record.offset), log, record.end - record.offset
+                    )
+                    found.append((quoted.offset or 0, Fired(row.id, 0, says, match.text, beside)))
             told(at)
             if not block:
                 break
@@ -133,7 +137,7 @@ def tried(rules: Rules, log: Path, told: Callable[[int], None] = lambda _: None)
 
 
 def _numbered(log: Path, found: Sequence[tuple[int, Fired]]) -> Iterator[Fired]:
-    """With the number of the line in which each record begins."""
+    """With the number of the line that each quotes."""
     line, at = 1, 0
     with open_binary(log) as file:
         for offset, fired in found:

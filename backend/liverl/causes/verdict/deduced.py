@@ -7,6 +7,7 @@ import re
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.verdict.chain import VAGUE, kind, telling
 from liverl.causes.verdict.frames import Origin, origin_of, package_of, told_place, versions_command
+from liverl.causes.verdict.own_code import PLAIN, STANDARD, own_error, told_own
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Raised, Record
 from liverl.util.late_pattern import late_pattern
@@ -14,34 +15,9 @@ from liverl.util.late_pattern import late_pattern
 OWN_CODE = "own-code"
 CHECK = "check-in-library"
 DEDUCED = frozenset((OWN_CODE, CHECK))
-# Exceptions that Python code raises by itself; others, such as torch.AcceleratorError, report something from outside.
-_PLAIN = frozenset(
-    [
-        "ArithmeticError",
-        "AssertionError",
-        "AttributeError",
-        "Exception",
-        "FloatingPointError",
-        "IndexError",
-        "KeyError",
-        "LookupError",
-        "NameError",
-        "NotImplementedError",
-        "OverflowError",
-        "RuntimeError",
-        "StopIteration",
-        "TypeError",
-        "UnboundLocalError",
-        "ValueError",
-        "ZeroDivisionError",
-    ]
-)
-_STANDARD = late_pattern(r"(?:sqlite3|re|csv|struct|zipfile|tarfile|binascii|configparser|decimal|queue)\.")
 _CHECKS = frozenset(("AssertionError", "NotImplementedError", "ValueError"))
 # What another program answered is no check of the one that reports it.
 _ANSWER = late_pattern(r"\b(?:status|HTTP|[Rr]equest failed|response|Traceback|Error code)\b")
-# Helpers in which an error is as good as one in the line that calls them.
-_LIGHT = frozenset(("numpy", "pandas", "sympy", "regex", "PIL", "yaml", "jinja2", "einops", None, ""))
 _UNSUPPORTED = late_pattern(
     r"\b(?:unsupported|(?:not|n't)(?: yet| currently| be)* (?:support\w*|compatible|implemented|allowed|available|used)"
     r"|only (?:support\w*|works?|available|implemented|allowed)|incompatible|mutually exclusive"
@@ -86,42 +62,16 @@ def deduced(record: Record, evidence: tuple[Evidence, ...]) -> Explanation | Non
     index = telling(record.raised)
     raised = record.raised[index]
     origin = origin_of(record, index)
-    if origin is None or not (kind(raised) in _PLAIN or _STANDARD.match(raised.type)):
+    if origin is None or not (kind(raised) in PLAIN or STANDARD.match(raised.type)):
         return None
     inner = package_of(origin.deep.path)
     if inner and origin.deep.raises:  # also a helper's own check
         caller = next((name for name in origin.packages if name != inner), "")
         return _checked(raised, Origin(origin.deep, inner, caller, origin.deep), evidence)
-    if not origin.package:
-        return _own(raised, origin, evidence) if inner in _LIGHT and "/" in origin.at.path else None
-    return _checked(raised, origin, evidence)
-
-
-def _own(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation | None:
-    frame = origin.at
-    if VAGUE.search(raised.message):
-        return None
-    caller = f" {origin.caller} called it." if origin.caller else ""
-    line = f": {frame.code}" if frame.code else ""
-    if frame.raises:
-        fix = "That code raised it by itself: look there at what it checks or waits for, and at its message."
-    elif origin.caller:
-        fix = (
-            "Correct the code at that line, or make it accept what it was given: rewards, tools and agents are called "
-            "for every sample, also for empty or odd ones."
-        )
-    else:
-        fix = "Correct the code at that line, or what it was given; run it once by hand with those values."
-    return Explanation(
-        OWN_CODE,
-        "critical",
-        short(f"{frame.short} failed: {_first(raised)}"),
-        short(
-            f"{frame.path}, which is no installed package, raised this in line {frame.line}{line}.{caller}"
-        ),
-        fix,
-        evidence=evidence,
-    )
+    if origin.package:
+        return _checked(raised, origin, evidence)
+    own = own_error(record)
+    return None if own is None else told_own(own, OWN_CODE, evidence)
 
 
 def _checked(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation | None:
@@ -175,7 +125,3 @@ def _fix(message: str, package: str) -> str:
     if _WANTED.search(message):
         return "Set or change what the message names, in the configuration of that process."
     return ""
-
-
-def _first(raised: Raised) -> str:
-    return raised.text.partition("\n")[0]

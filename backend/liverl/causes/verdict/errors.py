@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from liverl.causes.finding import Evidence
 from liverl.causes.match import Match
+from liverl.causes.signature import Signature
 from liverl.causes.verdict.chain import kind, telling
 from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.words import short
@@ -67,7 +68,7 @@ def weight_of(moment: Moment) -> int | None:
         return None
     told = [match.signature for match in moment.matched if match.signature.role != "noise"]
     told = [signature for signature in told if signature.role != "general"] or told
-    if told and all(signature.alive for signature in told):
+    if told and all(goes_on(moment, signature) for signature in told):
         return None
     if told and all(signature.role == "waits" for signature in told):
         return 2
@@ -80,6 +81,11 @@ def weight_of(moment: Moment) -> int | None:
     if _HANDLED_WRITER in record.writer:
         return 2
     return 0 if record.kind == "traceback" else 1
+
+
+def goes_on(moment: Moment, row: Signature) -> bool:
+    """Whether a process goes on after what a row tells: not if nobody caught that exception, and the process died."""
+    return row.alive and not (moment.ended and row.fails == "part")
 
 
 def is_own(moment: Moment) -> bool:

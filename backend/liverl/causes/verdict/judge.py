@@ -6,7 +6,7 @@ What counts, in this order:
 2. the earliest record that a signature of role ``cause`` explains, and that its process did not survive; one of a
    library before one of Python itself, such as MemoryError; an error of another process before a wait for it
    (``waits``); and an error of the run, explained or not, before an end from outside that followed it, such as a time
-   limit;
+   limit. An exception of own code of which a program died (``uncaught``) comes before what Python itself says;
 3. what a living process complained of until the end (``alive``), which is why somebody or a time-out ended it;
 4. how a process ended, if its log has no error: a log whose last line is healthy explains nothing;
 5. the first error that no signature explains, and then the first consequence, both as "cause unknown".
@@ -26,6 +26,7 @@ from liverl.causes.verdict.errors import (
     causes_of,
     evidence_of,
     first_error,
+    goes_on,
     is_own,
     is_weak,
     of_a_request,
@@ -38,6 +39,7 @@ from liverl.causes.verdict.gpu_neighbours import with_neighbours
 from liverl.causes.verdict.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.verdict.outside import is_older
 from liverl.causes.verdict.timeline import Hit, Moment, timeline
+from liverl.causes.verdict.uncaught import uncaught
 from liverl.causes.verdict.unexplained import failed_requests, other_errors, unexplained
 from liverl.causes.verdict.waits import without_waits
 from liverl.causes.verdict.words import REWARD_FILE, explained, of_exits, short
@@ -74,12 +76,12 @@ def judge(
     fatal = [
         hit
         for hit in open_hits
-        if not hit[1].signature.alive
+        if not goes_on(hit[0], hit[1].signature)
         and not (of_a_request(hit[0].record) or _mentioned(*hit))
         and (known or not _harmless(*hit))
     ]
     alive = _without_slips(
-        [hit for hit in hits if hit[1].signature.alive and hit[1].signature.fails != "command"]
+        [hit for hit in hits if goes_on(hit[0], hit[1].signature) and hit[1].signature.fails != "command"]
     )
     scripts = [hit for hit in open_hits if hit[1].signature.fails == "command"]
     failed = [e for e in exits if _failed(e)]
@@ -89,7 +91,8 @@ def judge(
     cause: Explanation | None = None
     more: tuple[Explanation, ...] = ()
     if over:
-        cause = memory_kill(failed, fatal) or _catalogued(fatal, alive, moments, failed, counted)
+        own = uncaught(moments, failed)
+        cause = memory_kill(failed, fatal) or _catalogued(fatal, alive, moments, failed, counted, own) or own
         if cause is None:
             served = {} if exits else {log.log: log.served for log in logs}
             lasting = [hit for hit in alive if _lasted(hit, alive, served)]
@@ -167,14 +170,23 @@ def _rank(hit: Hit) -> tuple[bool, bool]:
 
 
 def _catalogued(
-    fatal: Sequence[Hit], alive: Sequence[Hit], moments: Sequence[Moment], exits: Sequence[Exit], oom: str
+    fatal: Sequence[Hit],
+    alive: Sequence[Hit],
+    moments: Sequence[Moment],
+    exits: Sequence[Exit],
+    oom: str,
+    own: Explanation | None,
 ) -> Explanation | None:
+    """The cause that a row explains; ``own``, an exception of the user's code that ended its process, before a row that
+    only tells in general what such exceptions mean."""
     if not fatal:
         return None
     fatal = without_waits(_without_later_ends(fatal), alive, moments)
     if not fatal:
         return None
     best = min(_rank(hit) for hit in fatal)
+    if best[0] and own is not None:
+        return own  # what Python says of such errors in general stands in it
     first = next(hit for hit in fatal if _rank(hit) == best)
     if "from-outside" in first[1].signature.facts:
         before = _unexplained_before(first[0], moments)

@@ -8,6 +8,7 @@ import msgspec
 
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Match, Matcher, whole
+from liverl.causes.verdict.main_program import of_the_main_program
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 
@@ -18,7 +19,8 @@ LATE = 120.0
 class Moment(msgspec.Struct, frozen=True):
     """One record in its place. ``at``: when it was written, as well as its log tells: Unix seconds, 0 if nothing does;
     ``survived``: its process, or the whole run, worked afterwards; ``outlived``: its log ends with a sign of health, so
-    that nothing in it is known to have ended anything."""
+    that nothing in it is known to have ended anything; ``ended``: it is a traceback of an exception that nobody
+    caught, of which the program died."""
 
     log: str
     record: Record
@@ -26,6 +28,7 @@ class Moment(msgspec.Struct, frozen=True):
     matched: tuple[Match, ...]
     survived: bool
     outlived: bool
+    ended: bool = False
 
 
 Hit = tuple[Moment, Match]  # a record, and one row that it matches
@@ -41,11 +44,14 @@ def timeline(logs: Sequence[LogRecords], matcher: Matcher | None = None) -> list
         times = _times(log)
         survived = _survived(log)
         well = _ends_well(log.records)
+        last = frozenset(log.last_tracebacks)
         matched = [matcher.of(record) for record in log.records]
         retried = set(_retried(log.records, matched))
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
             outlasted = survived[position] or position in retried
-            moment = Moment(log.log, record, at, matched[position], outlasted, well)
+            above = log.records[position - 1] if position else None
+            ended = record.offset in last and not (outlasted or well) and of_the_main_program(record, above)
+            moment = Moment(log.log, record, at, matched[position], outlasted, well, ended)
             entries.append((at, place, position, moment))
     return [entry[-1] for entry in sorted(entries, key=lambda e: e[:3])]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords
 from liverl.causes.match import Matcher, whole
 from liverl.causes.verdict.chain import telling
-from liverl.causes.verdict.deduced import DEDUCED, deduced
+from liverl.causes.verdict.deduced import DEDUCED, OWN_CODE, deduced
 from liverl.causes.verdict.errors import (
     OF_A_REQUEST,
     evidence_of,
@@ -27,8 +27,11 @@ from liverl.causes.verdict.errors import (
 from liverl.causes.verdict.frames import origin_of, told_place
 from liverl.causes.verdict.guesses import guesses
 from liverl.causes.verdict.launchers import NAMED, reported_signal
+from liverl.causes.verdict.main_program import logged
 from liverl.causes.verdict.memory_kills import killed_for_memory
+from liverl.causes.verdict.own_code import own_error
 from liverl.causes.verdict.timeline import Moment
+from liverl.causes.verdict.uncaught import UNCAUGHT
 from liverl.causes.verdict.words import ending, explained, of_exits, point, short, signal_of
 from liverl.logs.record import Record
 
@@ -59,7 +62,7 @@ def is_doubtful(cause: str, matcher: Matcher | None = None) -> bool:
     """Whether no rule explains the error that a verdict rests on (its id), or only one of Python itself: those are what
     programs catch. ``matcher``: of another catalogue than ours."""
     row = (matcher or whole()).by_id.get(cause)
-    return cause in OF_AN_ERROR or (row is not None and row.role == "general")
+    return cause in (UNCAUGHT, *OF_AN_ERROR) or (row is not None and row.role == "general")
 
 
 def failed_requests(moments: Sequence[Moment]) -> Explanation | None:
@@ -131,7 +134,7 @@ def unexplained(
             return None, ()
         silent = _silent(exit_, proof, _last_line(exit_, logs))
         return silent, guesses(signal.SIGTERM if silent.id == "stopped" else signal_of(exit_), "")
-    text = told_of(first.record, first.matched)
+    text = _told(first)
     if is_weak(first.record):
         title = f"interrupted: {short(text)}; nothing before it says why"
         return (
@@ -157,7 +160,7 @@ def unexplained(
     raised = known is None and number is None and _ended_itself(first.record)
     evidence = (evidence_of(first, line_of(first.record, first.matched)), *proof)
     told = deduced(first.record, evidence) if raised and not of_a_request(first.record) else None
-    if told is not None:
+    if told is not None and not (told.id == OWN_CODE and logged(first.record)):
         return told, ()
     likely = guesses(number, text if raised else first.record.whole, raised=raised)
     return (
@@ -165,13 +168,32 @@ def unexplained(
             "unknown",
             "critical",
             f"cause unknown{what}",
-            _UNEXPLAINED if known is None else known.cause or _ONLY_REPORTED,
+            _UNEXPLAINED if known is None else _why(known, first),
             (known and known.fix)
             or (f"{_READ_ON} {_or_check(likely[0])}" if likely else _read_traceback(first.record)),
             evidence=evidence,
         ),
         likely,
     )
+
+
+def _told(moment: Moment) -> str:
+    """The error in one line, with the place in own code where it was raised."""
+    own = own_error(moment.record) if moment.record.kind == "traceback" else None
+    if own is None or any("ended-first" in match.signature.facts for match in moment.matched):
+        return told_of(moment.record, moment.matched)
+    return own.headline
+
+
+def _why(known: Explanation, moment: Moment) -> str:
+    """Why, of a consequence; with the line of own code at which the program died of it, as nobody caught it."""
+    why = known.cause or _ONLY_REPORTED
+    raised = moment.record.raised
+    origin = origin_of(moment.record, telling(raised)) if moment.ended and raised else None
+    if origin is None or origin.package:
+        return why
+    code = f": {origin.at.code}" if origin.at.code else ""
+    return f"{why} The program ended at {origin.at.path}:{origin.at.line}{code}."
 
 
 def _ended_itself(record: Record) -> bool:

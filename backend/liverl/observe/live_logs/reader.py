@@ -19,13 +19,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from liverl.causes.inputs.places import at_its_line
 from liverl.causes.match import Matcher, whole
 from liverl.logs.access_lines import posts_in
 from liverl.logs.follow import Follower
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
 from liverl.logs.times import TimeIndex
+from liverl.model import Evidence
 from liverl.observe.live_logs.counting import Counter, Counts
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.observe.live_logs.responses import Response, message_of, response_of, short
@@ -114,9 +117,13 @@ class _Failed(Struct):
 
 
 class _Complained(Struct):
+    """``sighting``: at the beginning of its record, until ``facts`` looks for the line that it quotes;
+    ``record_bytes``: of that record, 0 once it has."""
+
     groups: dict[str, str]
     sighting: Sighting
     healthy: int  # signs of health before it
+    record_bytes: int
 
 
 class LogReader:
@@ -276,7 +283,7 @@ class LogReader:
             if known_at is None and match.signature.fails == "request":
                 continue  # how many of them are too many within some minutes cannot be told
             text = Sighting(self._shown, record.offset, short(match.text), at)
-            complained = _Complained(match.groups, text, self._signs)
+            complained = _Complained(match.groups, text, self._signs, record.end - record.offset)
             self._complaints.add(match.signature.id, complained, at, number)
             found = True
         return found
@@ -295,6 +302,17 @@ class LogReader:
         if not self._errors or record.offset - self._errors[-1][0] > BEFORE:
             return ""
         return self._errors.pop()[1]
+
+    def _at_its_line(self, complained: _Complained) -> Sighting:
+        """Where the line stands that a complaint quotes: a traceback begins above its exception."""
+        found = complained.sighting
+        if complained.record_bytes:
+            evidence = at_its_line(
+                Evidence(found.text, found.log, found.offset), self.path, complained.record_bytes
+            )
+            complained.sighting = found = replace(found, offset=evidence.offset or 0)
+            complained.record_bytes = 0
+        return found
 
     def facts(self, service: str, now: float) -> LiveLog:
         """What was found of ``service`` within the window before ``now``."""
@@ -318,7 +336,7 @@ class LogReader:
                 key,
                 one.last.groups,
                 one.counter.counted(),
-                one.last.sighting,
+                self._at_its_line(one.last),
                 self._signs > one.last.healthy,
                 self._watched.matcher.by_id[key],
             )

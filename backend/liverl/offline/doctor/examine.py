@@ -10,7 +10,7 @@ import msgspec
 
 from liverl.causes.finding import Explanation, LogRecords, Verdict
 from liverl.causes.inputs.found import judge_found
-from liverl.causes.inputs.places import at_its_line
+from liverl.causes.inputs.places import located
 from liverl.causes.inputs.starts import INTERRUPTED, interrupted_start
 from liverl.causes.inputs.stated import as_stated
 from liverl.causes.verdict.plain_keys import for_others
@@ -103,7 +103,7 @@ def examine(
         *unlooked,
     ]
     left_out = _left_out(inputs.left_out, files, trials, missed)
-    verdict = _located(joined(verdict, judged, often, silent, matcher))
+    verdict = located(joined(verdict, judged, often, silent, matcher))
     if hung is not None:
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
@@ -226,19 +226,6 @@ def _worked(logs: Sequence[LogRecords], log: str | None, offset: int) -> bool:
 
 
 # --- the line of a piece of evidence --------------------------------------------------------------------
-
-
-def _located(verdict: Verdict) -> Verdict:
-    return Verdict(
-        None if verdict.cause is None else _with_lines(verdict.cause),
-        verdict.guesses,
-        tuple(_with_lines(one) for one in verdict.symptoms),
-    )
-
-
-def _with_lines(explanation: Explanation) -> Explanation:
-    evidence = tuple(at_its_line(one, Path(one.log)) if one.log else one for one in explanation.evidence)
-    return msgspec.structs.replace(explanation, evidence=evidence)
 
 
 def _lines(verdict: Verdict) -> Iterator[tuple[tuple[str, int], int]]:

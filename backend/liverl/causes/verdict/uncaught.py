@@ -1,0 +1,82 @@
+"""Which process died of an exception of the user's own code that nobody caught. Pure.
+
+That an exception was printed does not tell that it ended anything: programs catch exceptions, log them, and go on. It
+did where its traceback begins at the program's first line, was printed by the interpreter and by no logger, and is the
+last thing that the process wrote; or where such a traceback raises it again, as the main process does with what a
+worker has raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from liverl.causes.finding import Exit, Explanation
+from liverl.causes.match import Match
+from liverl.causes.verdict.chain import kind
+from liverl.causes.verdict.errors import evidence_of, is_own, line_of
+from liverl.causes.verdict.frames import frames_of
+from liverl.causes.verdict.own_code import OwnError, own_error, told_own
+from liverl.causes.verdict.timeline import Moment
+from liverl.causes.verdict.words import of_exits, signal_of
+from liverl.logs.record import Raised, Record
+
+UNCAUGHT = "uncaught"
+
+
+def uncaught(moments: Sequence[Moment], exits: Sequence[Exit] = ()) -> Explanation | None:
+    """The first exception of own code that ended its process. ``exits``: those that failed; a process that a signal
+    ended did not end by an exception. None if no log shows such an end."""
+    killed = {exit_.log for exit_ in exits if signal_of(exit_) is not None}
+    ends = [moment for moment in moments if moment.ended and moment.log not in killed]
+    found = {id(moment): error for moment in moments if (error := _error(moment)) is not None}
+    for moment in moments:
+        error = found.get(id(moment))
+        if error is None or moment.log in killed:
+            continue
+        later = [end for end in ends if end is not moment and end.at >= moment.at]
+        ended = any(moment is end for end in ends) and not any(
+            _goes_on(moment, end, found) for end in later if end.record.offset > moment.record.offset
+        )
+        if ended or any(_raises_again(end.record, error.raised) for end in later):
+            evidence = (evidence_of(moment, line_of(moment.record, moment.matched)), *of_exits(exits))
+            return told_own(error, UNCAUGHT, evidence, _row(moment, error))
+    return None
+
+
+def _error(moment: Moment) -> OwnError | None:
+    return own_error(moment.record) if is_own(moment) else None
+
+
+def _goes_on(moment: Moment, later: Moment, found: Mapping[int, OwnError]) -> bool:
+    """Whether the program of a traceback goes on to another error of its own: then it caught the first one."""
+    first, second = found[id(moment)], found.get(id(later))
+    if second is None or _writer(later) != _writer(moment):
+        return False
+    same_error = (first.origin.at, kind(first.raised)) == (second.origin.at, kind(second.raised))
+    differs = not same_error or first.raised.text != second.raised.text
+    return differs and _program(moment.record) == _program(later.record)
+
+
+def _writer(moment: Moment) -> tuple[str, str, int | None]:
+    return moment.log, moment.record.writer, moment.record.rank
+
+
+def _program(record: Record) -> str:
+    """The file in which a traceback begins."""
+    frames = next((found for at in range(len(record.raised)) if (found := frames_of(record, at))), ())
+    return frames[0].path if frames else ""
+
+
+def _raises_again(record: Record, raised: Raised) -> bool:
+    """Whether a traceback ends with an exception of this kind and message."""
+    wanted = kind(raised), raised.message.partition("\n")[0]
+    return wanted in [(kind(one), one.message.partition("\n")[0]) for one in record.raised]
+
+
+def _row(moment: Moment, error: OwnError) -> Match | None:
+    """What the catalogue says in general of an exception of this kind; of an import it tells of installed packages."""
+    if error.raised.type == "ImportError":
+        return None
+    return next(
+        (m for m in moment.matched if m.signature.role == "general" and m.raised in (error.index, None)), None
+    )
