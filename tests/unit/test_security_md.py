@@ -29,12 +29,12 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "unit/test_plan_hosts.py::test_one_host_stays_on_loopback",
     ),
     # Ports
-    "`infrastructure.litellm_port` 8002": ("unit/test_token_guard.py::*",),
+    "`infrastructure.litellm_port` 8002": ("unit/test_plan_services.py::test_the_proxy",),
     "`session_proxy.port` any": (
-        "unit/test_plan_services.py::*",
+        "unit/test_plan_services.py::test_sessions_are_planned_where_they_carry_the_trials",
         "process/test_sessions_service.py::test_agents_get_the_address_for_sandboxes_and_both_serve",
     ),
-    "sessions in topology `in_process` any": ("unit/test_verl_engine.py::*",),
+    "sessions in topology `in_process` any": ("unit/test_verl_engine.py::test_a_trial_in_a_worker",),
     "`infrastructure.ray_port`, `ray_dashboard_port` 6379": (
         "unit/test_plan_hosts.py::test_the_head_of_several_hosts_listens_where_they_reach_it",
         "unit/test_plan_hosts.py::test_one_host_stays_on_loopback",
@@ -346,7 +346,8 @@ NO_CHECK: tuple[str, ...] = (
     "NCCL, gloo, torch any",
     "Any: ",
     "liverl-tui has no telemetry",
-    "These requests are made:",
+    "What else is known to leave:",
+    "vLLM sends usage statistics",
     "`check` and `up` ask the model hub",
     "the build of an environment asks",
     "wandb gets metrics",
