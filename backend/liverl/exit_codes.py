@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     STOPPED = 5, "stopped, and can be resumed"
     HELD = 6, "another backend holds the run's lock", True
     INTERNAL = 70, "`doctor` itself failed"
-    LEFT_OVER = 75, "stopped, but some processes could not be killed"
+    LEFT_OVER = 75, "stopped, but processes or sandboxes are left"
     TIMEOUT = 124, "`wait` timed out"  # the code that timeout(1) uses
 
 

@@ -36,6 +36,15 @@ KINDS = {
         ("trainer.kind=command", "trainer.command=[sh, start.sh]"),
     ),
 }
+# Where no other kind uses a key, those are asked: a key of several hosts has an effect in none of the above.
+FURTHER = {
+    "several hosts": Kind(
+        "verl on more than one host, which share a Ray of the run's own (`infrastructure.nnodes` > 1); what is used "
+        "in *verl* or *in process* is used there, too",
+        "liverl-gen1",
+        ("infrastructure.nnodes=2", "run.topology=in_process"),
+    ),
+}
 _TELLING = ("verl", "in process", "embedded", "serving", "command")  # whose reason says most comes first
 
 
@@ -43,7 +52,7 @@ _TELLING = ("verl", "in process", "embedded", "serving", "command")  # whose rea
 def _configs() -> dict[str, RunConfig]:
     return {
         name: load_config(profile=kind.profile, sets=[*kind.sets], env={}).config
-        for name, kind in KINDS.items()
+        for name, kind in (KINDS | FURTHER).items()
     }
 
 
@@ -54,9 +63,11 @@ def _used() -> dict[str, frozenset[str]]:
 
 def used_in(key: str) -> str:
     """``all runs``, the kinds in which the key has an effect, or why it has none unless another key is set."""
-    kinds = [name for name, used in _used().items() if key in used]
+    kinds = [name for name in KINDS if key in _used()[name]]
     if len(kinds) == len(KINDS):
         return "all runs"
+    if not {"verl", "in process"} & set(kinds):
+        kinds += [name for name in FURTHER if key in _used()[name]]
     if kinds:
         return ", ".join(kinds)
     reasons = dict.fromkeys(

@@ -19,7 +19,7 @@ from msgspec import inspect as types
 from kit import alert_texts, event_kinds
 from kit.alert_texts import UNKNOWN, Texts
 from kit.command_pages import ROOT, cell, plain
-from kit.key_kinds import KINDS, used_in
+from kit.key_kinds import FURTHER, KINDS, used_in
 from kit.key_texts import meaning
 from liverl.config import load_config
 from liverl.config.changes import on_change
@@ -51,13 +51,16 @@ What a script does after `up --no-ui --yes --name NAME --resume-or-start`:
 | 1 | once, if at all | read `liverl-tui doctor`; the same failure comes again, and nothing counts the attempts |
 | 2 | no | correct the command or the file |
 | 3 | no, or once on another node | correct what the check names: a port, a GPU or a disk may be another node's |
-| 4 | no | the run is live on another host: a second job has the same name, or the first has not ended |
-| 5 | yes, but not after a stop that you asked for | nothing: it goes on from the newest checkpoint |
+| 4 | no | the run is live on another host: a second job has the same name, or the first has not ended. After a \
+kill there the command waits up to three minutes and resumes, without 4 |
+| 5 | yes, but not after a stop that you asked for | nothing: it goes on from the newest checkpoint, unless it \
+ended early by itself (below) |
 | 75 | in a new job | end what the message names: while such processes live, the next attempt is refused |
 | 128+n | once, if at all | read `liverl-tui doctor`: 137 (SIGKILL) is often the end of the memory |
 
-A run that ended early by itself, since its data was used up, ends with 5, too: its next attempt makes no step, and the
-one after that is refused with 1. Nothing bounds how often a run that has failed is resumed. A script that repeats the
+A run that ended early by itself, since its data was used up, ends with 5, too, and its `summary` says so: its next
+attempt makes no step, and the one after that is refused with 1. Nothing bounds how often a run that has failed is
+resumed. A script that repeats the
 command after 1 may loop for ever over the same failure: count there, or repeat it after 5 only, as the script of
 `liverl-tui launcher slurm` does.
 """
@@ -127,7 +130,7 @@ def configuration() -> str:
         "it of "
         "yours. The kinds:\n",
         "| kind of run | what it is |\n|---|---|",
-        "\n".join(f"| {name} | {kind.words} |" for name, kind in KINDS.items()) + "\n",
+        "\n".join(f"| {name} | {kind.words} |" for name, kind in (KINDS | FURTHER).items()) + "\n",
     ]
     section = ""
     for key, kind in leaves().items():
@@ -409,7 +412,25 @@ def _fields(name: str) -> str:
         for field, shape in body.get("properties", {}).items()
     ]
     head = "| field | type | always there |\n|---|---|---|\n"
-    return (f"{said}\n\n" if said else "") + (head + "\n".join(lines) + "\n" if lines else "")
+    return (
+        (f"{said}\n\n" if said else "")
+        + (head + "\n".join(lines) + "\n" if lines else "")
+        + _inner(name, schema)
+    )
+
+
+# Objects below the outermost one whose fields a page lists, too
+INNER = MappingProxyType({"compare": ("Compared", "Difference", "Curve", "Parting")})
+
+
+def _inner(name: str, schema: dict[str, Any]) -> str:
+    """The fields of the objects below the outermost one, of schemas that consist of them."""
+    parts = []
+    for inner in INNER.get(name, ()):
+        shape = schema["$defs"][inner]
+        fields = ", ".join(f"`{field}` ({_type(of, schema)})" for field, of in shape["properties"].items())
+        parts.append(f"\n`{inner}`: {_doc(shape.get('description', ''))}\n\nFields: {fields}.\n")
+    return "".join(parts)
 
 
 def _resolved(shape: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -258,6 +258,32 @@ def test_the_script_that_exports_conversations_joins_what_the_sessions_write(
     assert found[:3] == [None] * 3 and found[3]["content"] == "Go on 0.", "a lost line is not passed over"
 
 
+def test_the_script_that_exports_conversations_takes_the_trials_of_an_export_with_their_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list of tools is in the first line that offers it, here beside the conversation; no validation is printed."""
+
+    def call(number: int, kind: str, shared: dict[str, Any], **asked: Any) -> str:
+        request = {"model": "m", "messages": [{"role": "user", "content": str(number)}], **asked}
+        reply = {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "."}}]}
+        session = {"kind": kind, "tools": "digest", **shared}
+        return json.dumps({"request_body": request, "response_body": reply, "session": session}) + "\n"
+
+    turns = call(0, "aside", {}, tools=["bash"]) + call(1, "main", {})
+    for trial in ("trials/step_0001/good", "trials/step_0001/bad", "trials/validated"):
+        (tmp_path / trial).mkdir(parents=True)
+        (tmp_path / trial / trial_log.TURNS).write_text(turns, "utf-8")
+    (tmp_path / "good.jsonl").write_text(
+        '{"path": "trials/step_0001/good"}\n{"path": "trials/validated"}\n', "utf-8"
+    )
+    (script,) = blocks("docs/guides/trials.md")
+    monkeypatch.setattr(sys, "argv", ["conversations.py", str(tmp_path), str(tmp_path / "good.jsonl")])
+    exec(compile(script, "conversations.py", "exec"), {})
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["trial"], line["tools"]) == ("trials/step_0001/good", ["bash"])
+    assert [one["content"] for one in line["messages"]] == ["1", "."]
+
+
 ASKED = {"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "One?"}]}
 USED = [{"type": "tool_use", "id": "1", "name": "bash", "input": {}}]
 

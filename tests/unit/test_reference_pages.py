@@ -212,6 +212,17 @@ def test_where_a_key_has_an_effect_is_said(key: str, runs: str | None) -> None:
         assert used_in(key) == runs if runs else used_in(key).split(", ")[0] in KINDS
 
 
+def test_no_sentence_has_lost_its_last_word() -> None:
+    """Names of variables in brackets are left out of a key's text: one within a sentence would leave ``or.``"""
+    page = PAGES["docs/reference/configuration.md"]()
+    assert re.findall(r"[^\n]{0,60}\b(?:or|by|of|and|the|Set it in)[.;,](?=\s|$)", page) == []
+
+
+def test_a_key_of_several_hosts_says_so() -> None:
+    assert "several hosts" in used_in("infrastructure.node0_ip")
+    assert used_in("ray.worker_ports") == "several hosts"
+
+
 def test_events_are_read_from_the_calls() -> None:
     kinds_ = event_kinds.kinds()
     assert {

@@ -24,10 +24,23 @@ HOSTILE = "process/test_hostile_files.py::"
 OUTLETS = "unit/test_secrets_leave_no_outlet.py::"
 
 CLAIMS: dict[str, tuple[str, ...]] = {
-    "On several hosts (`infrastructure.nnodes` > 1) Ray's ports": (
+    "On several hosts (`infrastructure.nnodes` > 1) all of Ray's ports": (
         "unit/test_plan_hosts.py::test_the_head_of_several_hosts_listens_where_they_reach_it",
         "unit/test_plan_hosts.py::test_one_host_stays_on_loopback",
     ),
+    # Ports
+    "`infrastructure.litellm_port` 8002": ("unit/test_plan_services.py::test_the_proxy",),
+    "`session_proxy.port` any": (
+        "unit/test_plan_services.py::test_sessions_are_planned_where_they_carry_the_trials",
+        "process/test_sessions_service.py::test_agents_get_the_address_for_sandboxes_and_both_serve",
+    ),
+    "sessions in topology `in_process` any": ("unit/test_verl_engine.py::test_a_trial_in_a_worker",),
+    "`infrastructure.ray_port`, `ray_dashboard_port` 6379": (
+        "unit/test_plan_hosts.py::test_the_head_of_several_hosts_listens_where_they_reach_it",
+        "unit/test_plan_hosts.py::test_one_host_stays_on_loopback",
+    ),
+    "`observe.metrics_port` off": ("unit/test_exposition.py::test_only_the_loopback_address_is_listened_on",),
+    "`liverl-tui web --port` 8420": (f"{WEB}test_it_listens_on_the_loopback_address_only",),
     "`liverl-tui join` executes what": (
         "process/test_join.py::test_what_cannot_be_joined",
         "process/test_join.py::test_a_directory_that_others_could_have_changed_is_refused",
@@ -326,6 +339,20 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 # Sentences that promise no protection: what the paper is about, what is trusted or not protected, advice.
 NO_CHECK: tuple[str, ...] = (
     "Ray asks for the run's token, whose file",
+    "port default who listens",
+    "replicas that the run starts any",
+    "replicas of verl any",  # see "Ports that vLLM, verl, torch and Ray open"
+    "`ray.worker_ports` 20000-20999",  # seen with Ray 2.60 on one host, by ss
+    "NCCL, gloo, torch any",
+    "Any: ",
+    "liverl-tui has no telemetry",
+    "What else is known to leave:",
+    "vLLM sends usage statistics",
+    "`check` and `up` ask the model hub",
+    "the build of an environment asks",
+    "wandb gets metrics",
+    "receivers in `notify.targets` get",
+    "what your agents, tools",
     "start a node of a run on several hosts",  # Ray's own check; seen with Ray 2.60 on two hosts
     "What an agent does with such text",
     "liverl-tui runs as one ordinary user",

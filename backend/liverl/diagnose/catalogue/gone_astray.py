@@ -24,6 +24,7 @@ from liverl.diagnose.catalogue.course import (
     rise,
     tells,
 )
+from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Symptom
 from liverl.observe.metrics.names import keys_of
@@ -52,7 +53,7 @@ def entropy_rises(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{found.key} has grown since step {found.left} ({found.t}) while the reward fell from "
         f"{reward_words(recent, found.left)}: the policy writes more and more at random",
         fix=f"stop the run; resume from a checkpoint of step {found.left} or earlier with half of "
-        "algorithm.learning_rate, algorithm.entropy_coeff: 0.0 and algorithm.use_kl_loss: true",
+        "algorithm.learning_rate, algorithm.entropy_coeff: 0.0 and algorithm.use_kl_loss: true; " + GO_BACK,
         evidence=evidence(recent.steps[-SHOWN:], found.key),
     )
 
@@ -70,7 +71,8 @@ def length_explodes(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{found.key} has grown since step {found.left} ({found.t}) while the reward fell from "
         f"{reward_words(recent, found.left)}: the policy repeats itself, or has learned not to finish",
         fix=f"open the longest trials; then resume from a checkpoint of step {found.left} or earlier with half of "
-        "algorithm.learning_rate, and a reward of 0 for responses that reach training.max_response_length",
+        "algorithm.learning_rate, and a reward of 0 for responses that reach training.max_response_length; "
+        + GO_BACK,
         evidence=evidence(recent.steps[-SHOWN:], found.key),
     )
 

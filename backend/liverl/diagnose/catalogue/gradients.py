@@ -13,6 +13,7 @@ from liverl.diagnose.catalogue.course import (
     tells,
     warmed_up,
 )
+from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import StepMetrics, Symptom
@@ -102,7 +103,7 @@ def _why(window: Window) -> tuple[str, str]:
         return (
             f"engine and trainer agree on probabilities ({_DIFF} {diff:.2g}, below {PRECISE} is normal), so the "
             "updates themselves are too large",
-            f"{smaller}; resume from a checkpoint before the growth if the reward falls",
+            f"{smaller}; resume from a checkpoint before the growth if the reward falls; {GO_BACK}",
         )
     weighed = weigh(window)
     sure = "which is too much" if diff > IMPRECISE else f"above {PRECISE}, the normal maximum"

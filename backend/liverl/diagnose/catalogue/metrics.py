@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 
 from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest
+from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, StepMetrics, Symptom
@@ -80,8 +81,8 @@ def _nan_fix(key: str, begin: int, skipped: bool) -> str:
     if skipped:
         return f"stop the run if it still trains; {mend}; then resume it: its checkpoints can be used"
     return (
-        f"stop the run if it still trains; {mend}; resume it from a checkpoint of step {begin - 1} or earlier: verl "
-        "goes on from the step that latest_checkpointed_iteration.txt of its checkpoints names"
+        f"stop the run if it still trains; {mend}; resume it from a checkpoint of step {begin - 1} or earlier: "
+        + GO_BACK
     )
 
 
@@ -206,7 +207,7 @@ def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
             cause=f"{key} is less than a tenth of what it was, while the reward has not risen: the policy gives nearly "
             "the same answer each time, so that the trials of a group no longer differ",
             fix="resume from an earlier checkpoint with a lower algorithm.learning_rate, a higher "
-            "algorithm.entropy_coeff, or algorithm.use_kl_loss: true",
+            f"algorithm.entropy_coeff, or algorithm.use_kl_loss: true; {GO_BACK}",
             evidence=evidence(steps, key),
         )
         return
@@ -231,7 +232,7 @@ def kl_exploded(window: Window) -> Iterator[Symptom | Resolved]:
             cause=f"{key} was {value:.3g} in step {step}, and {usual:.3g} usually: one update has moved the policy far "
             "from the one that wrote the rollouts, or from the reference",
             fix="lower algorithm.learning_rate, or algorithm.clip_ratio_low and algorithm.clip_ratio_high; if the "
-            "reward falls in the next steps, resume from an earlier checkpoint",
+            f"reward falls in the next steps, resume from an earlier checkpoint; {GO_BACK}",
             evidence=evidence(recent.steps[-IN_A_ROW:], key),
         )
         return
@@ -259,7 +260,7 @@ def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
             cause=f"{key} (prompt and tool results count as turns) has fallen to that of trials without tool calls "
             "while the reward fell: the policy has learned to stop calling tools",
             fix="stop the run; resume from a checkpoint before that with a lower algorithm.learning_rate, and reward "
-            "trials without a tool call less than those that fail",
+            f"trials without a tool call less than those that fail; {GO_BACK}",
             evidence=evidence(steps, key),
         )
         return

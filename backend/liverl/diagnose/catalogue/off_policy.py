@@ -18,6 +18,7 @@ from liverl.diagnose.catalogue.course import (
     tells,
     warmed_up,
 )
+from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.metrics import gradient_starved
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepMetrics, Symptom
@@ -71,7 +72,7 @@ def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
         fix="stop the run; ask a replica and the trainer for the same greedy completion, and look for the weight "
         "update in the replicas' logs; with LoRA set actor_rollout_ref.model.lora.merge=True (a key of "
         "trainer.overrides), so that merged weights are sent; then resume from a checkpoint of step "
-        f"{found.left} or earlier",
+        f"{found.left} or earlier; {GO_BACK}",
         evidence=(
             *evidence(recent.steps[-SHOWN:], found.key),
             *(one for size in _SIZES for one in evidence(recent.steps[-1:], size)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_falls
+from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.tracker import Resolved, Window
 from liverl.model import StepMetrics, Symptom
 from liverl.observe.metrics.recent import RecentSteps
@@ -42,7 +43,7 @@ def truncated_share(window: Window) -> Iterator[Symptom | Resolved]:
         "for errors",
         fix=f"set training.max_response_length: {2 * limit:.0f}, if there is memory for it; if the responses "
         "repeat themselves (open the longest trials), resume from a checkpoint before that with half of "
-        "algorithm.learning_rate",
+        f"algorithm.learning_rate; {GO_BACK}",
         evidence=(*evidence(steps, _SHARE), *evidence(steps[-1:], _MAX), *evidence(steps[-1:], _MEAN)),
     )
 

@@ -7,6 +7,7 @@ from statistics import median
 
 from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.agents import agents_silent
+from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, StepTrials, Symptom, TrialHead
@@ -127,10 +128,15 @@ def tokens_differ(window: Window) -> Iterator[Symptom | Resolved]:
         cause="a prompt that the sessions made with the model's tokenizer.json and chat template has other tokens than "
         "the replica makes of the same conversation; the replica makes all tokens again, which costs its API server "
         f"more; {'; '.join(told) or 'no turn was sampled from such a prompt'}",
-        fix="compare the replica's model folder and chat template with those of model.model_path; set "
-        "session_proxy.tokenizer to engine to leave all tokens to the replicas; after a change restart the service "
-        "sessions, which compares anew"
-        + ("; if rows of ended trials matter, resume from the checkpoint before this step" if ended else ""),
+        fix="compare the replica's model folder and chat template with those of model.model_path, and after a "
+        "change restart the service sessions, which compares anew; or leave all tokens to the replicas, as by default "
+        "(only session_proxy.tokenizer auto makes them here): stop the run, then liverl-tui up --resume RUN --set "
+        "session_proxy.tokenizer=engine"
+        + (
+            f"; if rows of ended trials matter, resume from the checkpoint before this step: {GO_BACK}"
+            if ended
+            else ""
+        ),
         evidence=tuple(Evidence(f"{route.model}: {route.differs}") for route in routes)[:SHOWN],
     )
 
