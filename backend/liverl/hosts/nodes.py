@@ -29,7 +29,7 @@ State = Literal["missing", "joining", "ready", "lost"]
 LOOK_S, LATER_S = 2.0, 5.0  # seconds between two looks: while a host is missing, and once all have joined
 SHORT_S = 30.0  # seconds: a node that was ALIVE for less was never reached by the head
 FIGURES_S = 5.0  # seconds between two looks at what the hosts measure, as often as Ray's agents tell it
-HELD_S, HOLD_S = 0.5, 20.0  # ... and while the end of a service is not judged, for at most so long
+HELD_S, HOLD_S = 0.5, 40.0  # ... and while the end of a service is not judged, for at most so long
 
 
 def join_line(run_dir: Path | str) -> str:
@@ -192,7 +192,8 @@ class Nodes:
 
     def may_be_behind(self, failed: str) -> bool:
         """Whether a service that has just failed is not judged yet: a host may be behind it. Ray says that a host is
-        gone up to 7 s later than a trainer with an actor on it ends (measured, Ray 2.60)."""
+        gone up to 7 s later than a trainer with an actor on it ends, and on a busy head up to 25 s later (measured,
+        Ray 2.60)."""
         now = self._supervisor.now()
         if self._gone is not None and self.cause is None:
             self.cause = self._gone  # it does not start again, so nothing waits for the host
