@@ -16,7 +16,9 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.paths import default_cache_dir
 
-UNBUILT = "there is no verl environment yet; up builds it, and looks before the start"
+UNBUILT = (
+    "there is no verl environment yet; `check --build` builds it and looks, and so does up before the start"
+)
 _SECONDS = 60.0  # a cold network disk is slow
 T = TypeVar("T")
 

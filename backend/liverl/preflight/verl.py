@@ -27,7 +27,7 @@ from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FSDP
 from liverl.preflight import agents, data_rows, harbor
 from liverl.preflight.data_rows import Answer
-from liverl.preflight.interpreter import interpreter
+from liverl.preflight.interpreter import UNBUILT, interpreter
 from liverl.preflight.nearby import nearby
 from liverl.procs.asking import ask_program
 from liverl.util.decode import decode_loose_json
@@ -43,9 +43,7 @@ _IMPORT_SECONDS = 60.0  # a cold network disk is slow
 VAL = "data.val_index"
 NEVER = "training.test_freq is not above 0, and training.val_before_train is false"
 NO_VALIDATION = f"no validation runs: {NEVER}"
-UNREAD = (
-    "no row was read: there is no verl environment yet; up builds it, and reads the rows before the start"
-)
+UNREAD = f"no row was read: {UNBUILT}"
 # verl/utils/tracking.py; verl rejects an unknown one only when all engines are up.
 LOGGERS = (
     "wandb",
