@@ -742,6 +742,9 @@ class Snapshot(msgspec.Struct, frozen=True):
         return next((s for s in self.services if s.name == name), None)
 
 
+MIRRORED = "your launch script sets it; the configuration only mirrors it"  # why of an ``Inert``
+
+
 class Inert(msgspec.Struct, frozen=True):
     """A configuration key that nothing uses in this plan, and why."""
 

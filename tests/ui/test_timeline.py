@@ -115,7 +115,7 @@ async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:
     async with opened(make(tmp_path), size) as screen:
-        assert "step 3 of 9 · 20.0 s · 1 trial" in screen.text
+        assert "step 3 of 9 · 20 s · 1 trial" in screen.text
         assert "15s  75 %" in screen.line(" generate") and "▬" in screen.line(" generate")
         lane = screen.line("fix-config-1" if size[0] > 80 else "fix-config")
         assert "1.00 v2" in lane

@@ -47,7 +47,7 @@ def test_a_run_is_told_in_one_line(root: Path, capsys: pytest.CaptureFixture[str
     assert run(["ls", "--run-root", str(root), "--sort", "reward"]) == 0
     head, best, worst, empty = capsys.readouterr().out.splitlines()
     assert head.split() == ["run", "state", "started", "steps", "reward", "time", "model", "directory"]
-    assert "12/12" in best and "0.250 -> 0.703" in best and "60 s" in best and "builtin:qwen3_coder" in best
+    assert "12/12" in best and "0.250 -> 0.703" in best and "1m00s" in best and "builtin:qwen3_coder" in best
     assert worst.endswith(f"{root / 'exp' / 'worst'}  (GPU 0 out of memory)")
     assert "Qwen3-8B" in empty and "->" not in empty
     assert len({line.index(str(root)) for line in (best, worst, empty)}) == 1

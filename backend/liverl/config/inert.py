@@ -9,9 +9,9 @@ from liverl.config.env_vars import variables_set
 from liverl.config.schema import RunConfig
 from liverl.config.trainer_mode import trainer_mode
 from liverl.engines import ENGINES
+from liverl.model import MIRRORED
 
 Why = Callable[[RunConfig], str]
-MIRRORED = "your launch script sets it; the configuration only mirrors it"
 
 
 def never(c: RunConfig) -> str:

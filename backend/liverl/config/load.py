@@ -17,12 +17,12 @@ from liverl.config.checks.managed import check, mirrored, secret_overrides, with
 from liverl.config.conditions import AUTO_HOST
 from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
-from liverl.config.inert import MIRRORED
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.loaded import LoadedConfig
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, is_open, leaves, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
+from liverl.model import MIRRORED
 from liverl.util.answered import NoAnswer, answered
 from liverl.util.file_systems import file_system
 from liverl.util.regular_file import open_binary, read_pipe, read_up_to

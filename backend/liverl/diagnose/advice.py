@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from liverl.config.inert import MIRRORED
-from liverl.model import Cause, Inert, Symptom
+from liverl.model import MIRRORED, Cause, Inert, Symptom
 
 WORKERS = "harbor_runtime.num_workers"  # trials at once, where Harbor or the embedded trainer runs them
 # Where nothing holds trials back, all of a batch run at once: a smaller one has fewer of them. It cannot have more.

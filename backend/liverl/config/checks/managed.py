@@ -17,7 +17,6 @@ from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
 from liverl.config.end_time import EXPECTED, end_seconds
 from liverl.config.errors import Problem
-from liverl.config.inert import MIRRORED
 from liverl.config.layers import Setting
 from liverl.config.schema import Path, RunConfig, schema_key, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
@@ -25,6 +24,7 @@ from liverl.config.trainer_mode import OF_ROLLOUTS, fully_async
 from liverl.engines import ENGINES
 from liverl.engines.adapter.argv import keys_of
 from liverl.engines.tool_formats import AUTO
+from liverl.model import MIRRORED
 from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
