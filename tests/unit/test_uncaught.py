@@ -126,6 +126,15 @@ def test_what_nobody_caught_is_the_cause(text: str, title: str, tmp_path: Path) 
             f"{LOPSIDED}skipping this sample\nno checkpoint\n", "unknown", id="printed, and went on"
         ),
         pytest.param(f"{HEAD}{OWN}Lopsided: 31 for 32\n", "unknown", id="printed inside of a function"),
+        pytest.param(
+            f"{HEAD}{KEY}ValueError: 31\n", "unknown", id="a plain one, printed inside of a function"
+        ),
+        pytest.param(f"{LOPSIDED}Killed\n", "unknown", id="of a helper, before SIGKILL ended the program"),
+        pytest.param(
+            f"{LOPSIDED}./run.sh: line 3:  4711 Killed                  python t.py\n",
+            "unknown",
+            id="of a helper, before bash reports SIGKILL",
+        ),
         pytest.param(f"Exception in thread Thread-1:\n{LOPSIDED}went on\n", None, id="in a thread"),
         pytest.param(
             f"{HEAD}{MAIN}{REQUESTS}requests.exceptions.ConnectionError: Max retries exceeded\n",

@@ -27,7 +27,7 @@ from liverl.causes.verdict.errors import (
 from liverl.causes.verdict.frames import origin_of, told_place
 from liverl.causes.verdict.guesses import guesses
 from liverl.causes.verdict.launchers import NAMED, reported_signal
-from liverl.causes.verdict.main_program import logged
+from liverl.causes.verdict.main_program import logged, printed
 from liverl.causes.verdict.memory_kills import killed_for_memory
 from liverl.causes.verdict.own_code import own_error
 from liverl.causes.verdict.timeline import Moment
@@ -160,7 +160,8 @@ def unexplained(
     raised = known is None and number is None and _ended_itself(first.record)
     evidence = (evidence_of(first, line_of(first.record, first.matched)), *proof)
     told = deduced(first.record, evidence) if raised and not of_a_request(first.record) else None
-    if told is not None and not (told.id == OWN_CODE and logged(first.record)):
+    caught = logged(first.record) or (printed(first.record) and not first.ended)
+    if told is not None and not (told.id == OWN_CODE and caught):
         return told, ()
     likely = guesses(number, text if raised else first.record.whole, raised=raised)
     return (
