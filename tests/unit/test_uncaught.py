@@ -192,6 +192,18 @@ def test_an_error_that_is_not_known_to_have_ended_anything_has_its_place_too(tmp
     assert cause is not None and cause.title == f"cause unknown; the first error was: {RAISED}"
 
 
+@pytest.mark.parametrize(("above", "caught"), [("", True), ("ERROR:root:failed\n", True), ("x\n", False)])
+def test_of_an_exception_that_was_caught_nobody_says_that_it_ended_the_process(
+    above: str, caught: bool, tmp_path: Path
+) -> None:
+    first = "" if caught else MAIN
+    cause = verdict(tmp_path, f"{above}{HEAD}{first}{OWN}Lopsided: 31 for 32\nskipping this sample\n")
+    assert cause is not None and ("did not survive" in cause.cause, "caught it" in cause.cause) == (
+        not caught,
+        caught,
+    )
+
+
 def test_a_process_that_a_signal_ended_did_not_end_by_an_exception(tmp_path: Path) -> None:
     cause = verdict(tmp_path, LOPSIDED, Exit("trainer", str(tmp_path / "train.log"), signal=9))
     assert cause is not None and cause.id == "unknown"

@@ -46,6 +46,9 @@ OTHERS = 3  # of them are told
 REQUESTS_FAILED = "requests-failed"  # and nothing else did, as far as is known
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
+_CAUGHT = (
+    "No rule explains this error. The program printed it by itself, so it caught it and may have gone on."
+)
 _ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."
 _READ_ON = "Read the log from there on."
 _WHO_STOPPED_IT = (
@@ -169,7 +172,7 @@ def unexplained(
             "unknown",
             "critical",
             f"cause unknown{what}",
-            _UNEXPLAINED if known is None else _why(known, first),
+            (_CAUGHT if caught else _UNEXPLAINED) if known is None else _why(known, first),
             (known and known.fix)
             or (f"{_READ_ON} {_or_check(likely[0])}" if likely else _read_traceback(first.record)),
             evidence=evidence,
