@@ -10,7 +10,9 @@ import shutil
 import sys
 
 NAME = "liverl-tui"
-_COMMAND = re.compile(rf"(?<![\w/.-]){NAME}(?= [a-z-])")
+_PROSE = "does|has|is|was"  # behind the name, but no commands
+# Of a line for ssh nothing is known of the program there.
+_COMMAND = re.compile(rf"(?P<away>\bssh -[^\n]*)|(?<![\w/.-]){NAME}(?= (?!(?:{_PROSE})\b)[a-z-])")
 
 
 def program(called: str, on_path: str | None) -> str:
@@ -25,11 +27,18 @@ def program(called: str, on_path: str | None) -> str:
 
 @functools.cache
 def _this() -> str:
-    return program(sys.argv[0], shutil.which(NAME))
+    return program(called_as(sys.argv[0], sys.executable), shutil.which(NAME))
+
+
+def called_as(called: str, python: str) -> str:
+    """The path of this program. ``called``: argv[0]; of ``python -m`` it is no command, but the one beside ``python``
+    is."""
+    beside = os.path.join(os.path.dirname(python), NAME)
+    return beside if os.path.basename(called) == "__main__.py" and os.access(beside, os.X_OK) else called
 
 
 def as_typed(text: str, this: str | None = None) -> str:
     """The text with each ``liverl-tui COMMAND`` as the user has to type it. ``this``: the program, None: as it was
     called."""
     name = _this() if this is None else this
-    return text if name == NAME else _COMMAND.sub(lambda _: name, text)
+    return text if name == NAME else _COMMAND.sub(lambda found: found["away"] or name, text)

@@ -93,6 +93,13 @@ CHAT = Means(frozenset({WORKERS, "a.inert", "b.inert"}), cpus=True)
         ("lower a.inert or a.live", "lower a.live"),
         ("set a.live to 1.0 or lower (in a.inert)", ""),
         (f"lower {WORKERS} by half", f"lower {BATCH} by half"),
+        (f"Lower {WORKERS}, or add a replica", f"Lower {BATCH}, or add a replica"),
+        (
+            f"Run fewer pods at once ({WORKERS}), and look at d",
+            f"Run fewer pods at once ({BATCH}), and look at d",
+        ),
+        ("Raise a.inert, and look at the disk", "look at the disk"),
+        ("Run it on every node, and check that a.inert fits", "Run it on every node"),
         (f"raise {WORKERS}", ""),
         ("give the trainer more GPUs (a.live), or keep it on them (b.live)", "keep it on them (b.live)"),
         ("use GPUs of their own (a.live, or add a b.live)", ""),

@@ -51,11 +51,25 @@ def test_the_program_is_named_as_a_shell_finds_it(tmp_path: Path) -> None:
         ("`liverl-tui up` or liverl-tui stop --run x", "`bin/liverl-tui up` or bin/liverl-tui stop --run x"),
         ("see /opt/liverl-tui up", "see /opt/liverl-tui up"),
         ("the program liverl-tui", "the program liverl-tui"),
+        ("liverl-tui has crashed; liverl-tui ls", "liverl-tui has crashed; bin/liverl-tui ls"),
+        (
+            "run: ssh -t h 'liverl-tui attach'\nliverl-tui ls",
+            "run: ssh -t h 'liverl-tui attach'\nbin/liverl-tui ls",
+        ),
     ],
 )
 def test_each_command_of_a_text(text: str, typed: str) -> None:
     assert as_typed.as_typed(text, "bin/liverl-tui") == typed
     assert as_typed.as_typed(text, "liverl-tui") == text
+
+
+def test_of_a_module_the_command_beside_its_python_is_named(tmp_path: Path) -> None:
+    python, beside = tmp_path / "python", tmp_path / "liverl-tui"
+    assert as_typed.called_as("/x/liverl_tui/__main__.py", str(python)) == "/x/liverl_tui/__main__.py"
+    beside.write_text("")
+    beside.chmod(0o700)
+    assert as_typed.called_as("/x/liverl_tui/__main__.py", str(python)) == str(beside)
+    assert as_typed.called_as("/y/liverl-tui", str(python)) == "/y/liverl-tui"
 
 
 def test_messages_on_stderr_are_for_people(capsys: CaptureFixture[str], monkeypatch: MonkeyPatch) -> None:

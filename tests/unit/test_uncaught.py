@@ -126,6 +126,15 @@ def test_what_nobody_caught_is_the_cause(text: str, title: str, tmp_path: Path) 
             f"{LOPSIDED}skipping this sample\nno checkpoint\n", "unknown", id="printed, and went on"
         ),
         pytest.param(f"{HEAD}{OWN}Lopsided: 31 for 32\n", "unknown", id="printed inside of a function"),
+        pytest.param(
+            f"{HEAD}{KEY}ValueError: 31\n", "unknown", id="a plain one, printed inside of a function"
+        ),
+        pytest.param(f"{LOPSIDED}Killed\n", "unknown", id="of a helper, before SIGKILL ended the program"),
+        pytest.param(
+            f"{LOPSIDED}./run.sh: line 3:  4711 Killed                  python t.py\n",
+            "unknown",
+            id="of a helper, before bash reports SIGKILL",
+        ),
         pytest.param(f"Exception in thread Thread-1:\n{LOPSIDED}went on\n", None, id="in a thread"),
         pytest.param(
             f"{HEAD}{MAIN}{REQUESTS}requests.exceptions.ConnectionError: Max retries exceeded\n",
@@ -181,6 +190,18 @@ def test_a_row_of_python_explains_it_and_the_chain_is_told(tmp_path: Path) -> No
 def test_an_error_that_is_not_known_to_have_ended_anything_has_its_place_too(tmp_path: Path) -> None:
     cause = verdict(tmp_path, f"{LOPSIDED}skipping this sample\n")
     assert cause is not None and cause.title == f"cause unknown; the first error was: {RAISED}"
+
+
+@pytest.mark.parametrize(("above", "caught"), [("", True), ("ERROR:root:failed\n", True), ("x\n", False)])
+def test_of_an_exception_that_was_caught_nobody_says_that_it_ended_the_process(
+    above: str, caught: bool, tmp_path: Path
+) -> None:
+    first = "" if caught else MAIN
+    cause = verdict(tmp_path, f"{above}{HEAD}{first}{OWN}Lopsided: 31 for 32\nskipping this sample\n")
+    assert cause is not None and ("did not survive" in cause.cause, "caught it" in cause.cause) == (
+        not caught,
+        caught,
+    )
 
 
 def test_a_process_that_a_signal_ended_did_not_end_by_an_exception(tmp_path: Path) -> None:

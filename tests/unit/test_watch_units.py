@@ -29,7 +29,7 @@ from liverl.watch.replicas import Answer, Candidate, ReplicaStates, root
 from liverl.watch.router import urls_in
 from liverl.watch.scene import Scene, stat_of
 from liverl.watch.target import Target, WatchError, checked
-from liverl.watch.units import Names, Unit, address_of, belongs, units
+from liverl.watch.units import Names, TrainerLog, Unit, address_of, belongs, units
 from liverl.watch.verdicts import Judge, JudgedLog, Judgement, ended_below, judgement, of_process
 
 DASHBOARD = (
@@ -115,6 +115,26 @@ def test_processes_that_share_a_log_have_names_of_their_own() -> None:
     assert list(given) == ["replica-0", "replica-1"]
 
 
+def test_of_two_trainers_logs_that_are_written_in_turns_one_stays_the_trainers() -> None:
+    names, one = Names(), TrainerLog()
+
+    def trainer(**modified: float) -> str:
+        logs = [log(f"/run/{name}.log", "trainer", at) for name, at in modified.items()]
+        given = names.assign(units([], logs, {}, {}, one.of(logs)))
+        return str(given["trainer"].log)
+
+    assert [trainer(a=1.0), trainer(a=1.0, b=2.0), trainer(a=3.0, b=2.0), trainer(a=3.0, b=4.0)] == [
+        "/run/a.log",
+        "/run/b.log",  # a new one
+        "/run/b.log",
+        "/run/b.log",
+    ]
+    assert trainer(a=305.0, b=4.0) == "/run/a.log"  # which goes on alone
+    assert trainer(a=305.0, b=306.0) == "/run/a.log"
+    assert trainer(b=306.0) == "/run/b.log"
+    assert one.of([log("/run/r.log", "replica", 9.0)]) is None
+
+
 def test_the_newest_trainer_log_is_the_trainer() -> None:
     logs = [
         log("/run/old.log", "trainer", 1.0),
@@ -193,6 +213,11 @@ SGLANG = "[2026-11-20 10:00:00 TP0] Decode batch, #running-req: 64, #token: 9021
         ("[Router (Rust)] 2025-03-08 02:33:09 - INFO - Worker http://0.0.0.0:31000 health check is", "proxy"),
         (f"step:3 - actor/loss:0.1\n{SGLANG}", "trainer"),
         ("INFO vLLM API server version 0.24.0", "replica"),
+        (
+            "(APIServer pid=7) INFO 11-29 10:00:00 [utils.py:1] non-default args: {'model': '/data/verl/ckpt'}",
+            "replica",
+        ),
+        ("(WorkerDict pid=7) INFO vLLM API server version 0.24.0\nuse verl.utils", "trainer"),
         ("LiteLLM: Proxy initialized with Config", "proxy"),
     ],
 )

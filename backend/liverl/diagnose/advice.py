@@ -18,7 +18,7 @@ WORKERS = "harbor_runtime.num_workers"  # trials at once, where Harbor or the em
 # Where nothing holds trials back, all of a batch run at once: a smaller one has fewer of them. It cannot have more.
 BATCH = "training.train_batch_size"
 NOTHING = "no key of this run's configuration changes that"
-_FEWER = re.compile(rf"\b(lower|halve) {re.escape(WORKERS)}\b")
+_FEWER = re.compile(rf"\b([Ll]ower |[Hh]alve |[Ff]ewer \w+ at once \(){re.escape(WORKERS)}\b")
 _KEY = re.compile(r"(?<![\w./-])[a-z]\w*(?:\.[a-z]\w*)+(?![\w/])")
 _GPUS = re.compile(r"\b(?:more|fewer) GPUs\b|\bGPUs of their own\b|\bon its GPUs\b|\bif the GPUs have room\b")
 _VERBS = (
@@ -27,7 +27,8 @@ _VERBS = (
 )
 _VERB = rf"(?:first |then )?(?:{'|'.join(_VERBS.split())}) [\w']"
 _JOINT = re.compile(
-    rf"(?P<end>; |\. (?=[A-Z])|, or (?={_VERB})|,? then (?={_VERB})|,? and then (?={_VERB})| or (?={_VERB}))"
+    rf"(?P<end>; |\. (?=[A-Z])|, or (?={_VERB})|,? then (?={_VERB})|,? and then (?={_VERB})"
+    rf"| or (?={_VERB})|, and (?=(?:check|look) [\w']))"
 )
 _WHOLE = ("; ", ". ")
 _BEGIN = re.compile(r"^(?:or|then|and|otherwise) ")
@@ -56,7 +57,7 @@ def means(inert: Iterable[Inert], *, cpus: bool) -> Means:
 def fitting(text: str, run: Means) -> str:
     """The advice without what does not hold in the run; "" if nothing of it is left."""
     if WORKERS in run.inert and BATCH not in run.inert:
-        text = _FEWER.sub(rf"\1 {BATCH}", text)
+        text = _FEWER.sub(rf"\1{BATCH}", text)
     text = _without_items(text, run)
     kept: list[tuple[str, str]] = []  # clause, and what joins it to the next one
     clauses = list(_clauses(text))

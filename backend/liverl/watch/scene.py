@@ -18,7 +18,7 @@ from liverl.watch.launches import LogStamps, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
 from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
-from liverl.watch.units import Names, Unit, address_of, belongs, left_out, units
+from liverl.watch.units import Names, TrainerLog, Unit, address_of, belongs, left_out, units
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class SceneFinder:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._finder, self._names = ProcessFinder(), Names()
+        self._finder, self._names, self._trainer_log = ProcessFinder(), Names(), TrainerLog()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
         self._stamps = LogStamps()
         self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
@@ -76,7 +76,8 @@ class SceneFinder:
             self._begun = max(begun, self._begun or begun)
         writing = writers(log.path for log in logs)
         known = launches(logs, self._begun, writing.keys(), self._stamps, self._trained)
-        named = self._names.assign(units(mine, known.current, writing, stats))
+        trained = self._trainer_log.of(known.current)
+        named = self._names.assign(units(mine, known.current, writing, stats, trained))
         parents = {pid: proc.ppid for pid, proc in table.items()}
         trees = _trees(table, named)
         engines = self._engines.look(

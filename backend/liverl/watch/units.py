@@ -16,6 +16,9 @@ from liverl.watch.folder import LogFound
 from liverl.watch.mirror import service_name
 from liverl.watch.processes import Found
 
+STILL_S = (
+    300.0  # seconds behind another trainer's log, after which one is left for that (an estimate: a long step)
+)
 MOST_LOGS = 40  # services that are logs only; of more the newest
 
 _PREFIX: dict[str, str] = {"replica": "replica", "proxy": "proxy", "ray": "ray", "trainer": "trainer"}
@@ -50,10 +53,12 @@ def units(
     logs: Iterable[LogFound],
     writing: Mapping[Path, int],
     stats: Mapping[Path, tuple[int, float]],
+    trained: Path | None = None,
 ) -> list[Unit]:
     """One unit per process, trainers the newest first, then one per log, the newest first. ``logs``: those that
     none of the processes writes; ``writing``: log -> pid
-    that has it open; ``stats``: log of a process -> size, Unix time of its last change."""
+    that has it open; ``stats``: log of a process -> size, Unix time of its last change; ``trained``: which log is the
+    trainer's, None: the newest one of a trainer."""
     result = []
     found = sorted(found, key=lambda one: -one.tick if one.kind == "trainer" else one.tick)
     for process in found:
@@ -61,11 +66,43 @@ def units(
         result.append(Unit(process.kind, process, process.log, _title(process), process.pid, size, modified))
     alone = sorted((log for log in logs if log.role != "ray"), key=lambda log: log.modified, reverse=True)
     trainer = any(process.kind == "trainer" for process in found)
-    for log in alone[:MOST_LOGS]:
-        kind: ServiceKind = "trainer" if log.role == "trainer" and not trainer else "task"
+    alone = alone[:MOST_LOGS]
+    if all(log.path != trained for log in alone):
+        trained = None
+    for log in alone:
+        chosen = log.role == "trainer" and trained in (None, log.path)
+        kind: ServiceKind = "trainer" if chosen and not trainer else "task"
         trainer = trainer or kind == "trainer"
         result.append(Unit(kind, None, log.path, log.what, writing.get(log.path), log.size, log.modified))
     return result
+
+
+class TrainerLog:
+    """Which of the trainers' logs without a process is that of the run: of two that are written in turns always the
+    same one, or the run would be another one at each look."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._seen: frozenset[Path] = frozenset()
+
+    def of(self, logs: Iterable[LogFound]) -> Path | None:
+        """The newest one at the first look; then the same, until a new one is written, or another one goes on while it
+        is still. None without any."""
+        found = sorted((log for log in logs if log.role == "trainer"), key=lambda log: -log.modified)
+        held = next((log for log in found if log.path == self._path), None)
+        later = (
+            log
+            for log in found
+            if held is None
+            or (
+                log.modified > held.modified
+                and (log.path not in self._seen or log.modified - held.modified > STILL_S)
+            )
+        )
+        chosen = next(later, held)
+        self._path = None if chosen is None else chosen.path
+        self._seen |= {log.path for log in found}
+        return self._path
 
 
 def left_out(logs: Iterable[LogFound]) -> tuple[str, ...]:

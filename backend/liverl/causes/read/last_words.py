@@ -15,6 +15,8 @@ LAST_WORDS = late_pattern(
     r"|[=-]{20}|Failures:|Root Cause \(|<NO_OTHER_FAILURES>|(?:time|host|rank|exitcode|error_file|traceback) {1,8}: "
 )
 
+_KILLED = late_pattern(r"(?:^|\s)Killed\b")  # as a shell reports SIGKILL
+
 
 def last_tracebacks(kept: Iterable[Record], tail: Sequence[Record]) -> Iterator[int]:
     """Yield the offsets of the tracebacks in ``kept`` behind which their writer wrote no plain line: an exception that
@@ -33,8 +35,8 @@ def last_tracebacks(kept: Iterable[Record], tail: Sequence[Record]) -> Iterator[
 
 
 def _is_plain(record: Record) -> bool:
-    if record.kind == "healthy":
-        return True
+    if record.kind == "healthy" or (record.kind == "shell" and _KILLED.search(record.text)):
+        return True  # what SIGKILL ended did not end by an exception
     text = record.text.strip()
     plain = record.kind == "line" and record.level not in ("warning", "error")
     return plain and bool(text) and LAST_WORDS.match(text) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from liverl.causes.verdict.frames import frames_of
+from liverl.causes.verdict.frames import frames_of, package_of
 from liverl.logs.record import Record
 from liverl.util.late_pattern import late_pattern
 
@@ -26,6 +26,18 @@ def of_the_main_program(record: Record, above: Record | None = None) -> bool:
         return True
     frames = (frames_of(record, index) for index in range(len(record.raised)))
     return any(found[0].function in _OUTERMOST for found in frames if found)
+
+
+def printed(record: Record) -> bool:
+    """Whether a program printed a traceback of its main thread by itself, and so has caught the exception: it begins
+    in code of no package, but below the first line of the program, at which those begin that Python prints at the
+    end."""
+    if record.kind != "traceback" or record.writer or _BARE.match(record.text) is None:
+        return False
+    outermost = [found[0] for at in range(len(record.raised)) if (found := frames_of(record, at))]
+    return bool(outermost) and all(
+        one.function not in _OUTERMOST and package_of(one.path) == "" for one in outermost
+    )
 
 
 def logged(record: Record) -> bool:

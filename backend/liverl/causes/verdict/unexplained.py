@@ -27,7 +27,7 @@ from liverl.causes.verdict.errors import (
 from liverl.causes.verdict.frames import origin_of, told_place
 from liverl.causes.verdict.guesses import guesses
 from liverl.causes.verdict.launchers import NAMED, reported_signal
-from liverl.causes.verdict.main_program import logged
+from liverl.causes.verdict.main_program import logged, printed
 from liverl.causes.verdict.memory_kills import killed_for_memory
 from liverl.causes.verdict.own_code import own_error
 from liverl.causes.verdict.timeline import Moment
@@ -46,6 +46,9 @@ OTHERS = 3  # of them are told
 REQUESTS_FAILED = "requests-failed"  # and nothing else did, as far as is known
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
+_CAUGHT = (
+    "No rule explains this error. The program printed it by itself, so it caught it and may have gone on."
+)
 _ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."
 _READ_ON = "Read the log from there on."
 _WHO_STOPPED_IT = (
@@ -160,7 +163,8 @@ def unexplained(
     raised = known is None and number is None and _ended_itself(first.record)
     evidence = (evidence_of(first, line_of(first.record, first.matched)), *proof)
     told = deduced(first.record, evidence) if raised and not of_a_request(first.record) else None
-    if told is not None and not (told.id == OWN_CODE and logged(first.record)):
+    caught = logged(first.record) or (printed(first.record) and not first.ended)
+    if told is not None and not (told.id == OWN_CODE and caught):
         return told, ()
     likely = guesses(number, text if raised else first.record.whole, raised=raised)
     return (
@@ -168,7 +172,7 @@ def unexplained(
             "unknown",
             "critical",
             f"cause unknown{what}",
-            _UNEXPLAINED if known is None else _why(known, first),
+            (_CAUGHT if caught else _UNEXPLAINED) if known is None else _why(known, first),
             (known and known.fix)
             or (f"{_READ_ON} {_or_check(likely[0])}" if likely else _read_traceback(first.record)),
             evidence=evidence,
