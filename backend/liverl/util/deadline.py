@@ -30,5 +30,6 @@ async def within(awaitable: Awaitable[T], seconds: float | None) -> T:
         return task.result()
     finally:
         del (
-            task
-        )  # its error would refer to this frame, and what the callers hold stay until cycles are searched for
+            task,
+            done,
+        )  # an error would refer to this frame, and what the callers hold stay for the cycle collector
