@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -80,7 +82,7 @@ async def serving(server: Server, host: str = "127.0.0.1") -> AsyncIterator[Serv
         (OK + b"Transfer-Encoding: Chunked\r\n\r\nA\r\n0123456789\r\n0\r\n|\r\n", 200, b"0123456789", True),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\nok", 200, b"ok", True),
         (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", True),
-        (b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy", 503, b"busy", True),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy", 503, b"busy", False),
         (OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok", 200, b"ok", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, b"ok", False),
         (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", 200, b"ok", True),
@@ -144,7 +146,8 @@ async def test_an_answer_that_is_cut_breaks_off() -> None:
 
 
 @pytest.mark.parametrize(
-    "root", ["http://127.0.0.1:1", "127.0.0.1:1", "ftp://x", "http://", "http://x:y", "http://[::1"]
+    "root",
+    ["http://127.0.0.1:1", "127.0.0.1:1", "ftp://x", "http://", "http://x:y", "http://[::1", "http://a..b"],
 )
 async def test_where_nobody_listens_no_connection_is_made(root: str) -> None:
     async with ReplicaHttp() as http:
@@ -206,6 +209,50 @@ async def test_idle_connections_do_not_stay(closing: str) -> None:
         if closing == "closed":
             await until(lambda: server.closed == 2)
         http.close()
+
+
+@pytest.mark.parametrize("behind", ["closed", "more"])
+async def test_a_connection_at_which_something_waits_is_not_used_again(behind: str) -> None:
+    """Its end or a second answer may have come while the loop was busy: the request would be lost, or get that one."""
+    answer = OK + b"Content-Length: 2\r\n\r\nok"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        root = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.settimeout(10.0)  # for a client that asks no second time
+        loop = asyncio.get_running_loop()
+
+        def serve() -> socket.socket:
+            one = listening.accept()[0]
+            one.recv(1 << 16)
+            one.sendall(answer)
+            return one
+
+        async with ReplicaHttp(60.0) as http:
+            asking = asyncio.ensure_future(http.ask("POST", root, "/"))
+            one = await loop.run_in_executor(None, serve)
+            await asking
+            two = loop.run_in_executor(None, serve)
+            if behind == "more":
+                one.sendall(OK + b"Content-Length: 3\r\n\r\nold")
+            else:
+                one.close()
+            # The loop has not looked since.
+            assert await http.ask("POST", root, "/") == (200, b"ok")
+            (await two).close()
+            one.close()
+
+
+async def test_an_error_keeps_no_body_until_cycles_are_searched_for() -> None:
+    async with serving(Server(None, None)) as server, ReplicaHttp(60.0) as http:
+        gc.collect()
+        gc.disable()
+        try:
+            for root in (server.root, server.root, "http://127.0.0.1:1"):
+                with contextlib.suppress(BrokenOff, Unreachable):
+                    await http.ask("POST", root, "/", data=b"x")
+            await until(lambda: server.closed == 2)
+            assert not [each for each in gc.get_objects() if isinstance(each, (BrokenOff, Unreachable))]
+        finally:
+            gc.enable()
 
 
 async def test_a_large_body_is_sent_whole() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import Any, NamedTuple
 
 LONGEST_HEAD = 64 << 10  # bytes of the head of an answer, or of a line between the parts of its body
@@ -52,6 +53,16 @@ class ReplicaConnection(asyncio.Protocol):
         """Whether the next request can go this way."""
         return self._transport is not None and self._waiting is None and not self._transport.is_closing()
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has come that the event loop has not looked at yet: the other side may have closed the
+        connection, or sent more than its answer."""
+        if self._transport is None:
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
     async def ask(self, head: bytes, body: bytes) -> Answered:
         """Send a request, return the answer. After an error, or when it was cancelled, the caller ends the connection.
 
@@ -68,7 +79,12 @@ class ReplicaConnection(asyncio.Protocol):
         else:
             self._transport.write(head)
             self._transport.write(body)
-        return await waiting
+        try:
+            return await waiting
+        finally:
+            del (
+                waiting
+            )  # its error would refer to this frame, and the body stay until cycles are searched for
 
     def late(self) -> None:
         """The time of the request is over."""

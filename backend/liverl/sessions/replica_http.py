@@ -88,7 +88,8 @@ class ReplicaHttp:
         finally:
             if late is not None:
                 late.cancel()
-        if connection.reusable and not self._closed:
+        # vLLM's server closes a connection behind an exception without saying so.
+        if connection.reusable and answered.status < 500 and not self._closed:
             origin.keep(connection, self._keepalive)
         else:
             connection.abort()
@@ -138,7 +139,7 @@ class _Origin:
         """A connection that was in use at ``since`` (monotonic seconds) or later."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.reusable and connection.idle_since >= since:
+            if connection.reusable and connection.idle_since >= since and connection.quiet:
                 return connection
             connection.abort()
         return None
@@ -194,7 +195,7 @@ class _Origin:
 
     async def _connect(self, make: Callable[[], ReplicaConnection], seconds: float) -> ReplicaConnection:
         addresses = [self._host] if self._literal else await self._addresses()
-        loop, error = asyncio.get_running_loop(), OSError("its name has no address")
+        loop, why = asyncio.get_running_loop(), "its name has no address"
         name = self._host if self._tls is not None else None
         for address in addresses:
             try:
@@ -204,10 +205,10 @@ class _Origin:
                 # One address that nobody answers at leaves time for the others.
                 return (await within(connecting, seconds / len(addresses)))[1]
             except (TimeoutError, asyncio.TimeoutError):
-                error = OSError(f"{address} does not answer")
-            except OSError as caught:
-                error = caught
-        raise Unreachable(f"no connection to {self._shown}: {error}") from error
+                why = f"{address} does not answer"
+            except OSError as error:
+                why = str(error)
+        raise Unreachable(f"no connection to {self._shown}: {why}")
 
     async def _addresses(self) -> list[str]:
         """The addresses of the host's name, looked up by one for all that wait.
@@ -221,7 +222,7 @@ class _Origin:
         looking = self._resolving
         try:
             return await asyncio.shield(looking)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a label of the name may be empty, or too long
             if self._resolving is looking:
                 self._resolving = None
             raise Unreachable(f"the name {self._host} cannot be looked up: {error}") from error

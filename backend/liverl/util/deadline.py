@@ -26,4 +26,10 @@ async def within(awaitable: Awaitable[T], seconds: float | None) -> T:
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        del (
+            task,
+            done,
+        )  # an error would refer to this frame, and what the callers hold stay for the cycle collector
