@@ -112,12 +112,13 @@ async def replica(listener: socket.socket) -> None:
 async def sessions(folder: Path, listener: socket.socket) -> None:
     """Serve the sessions of ``folder``, as the service of a run does: the agents' part on the listener, the trainer's
     on a Unix socket."""
-    from liverl.sessions.replica_http import ReplicaHttp
+    import aiohttp
+
     from liverl.sessions.replicas import ReplicaList
     from liverl.sessions.server import AgentRoutes, TrainerRoutes
     from liverl.sessions.store import Store
 
-    async with ReplicaHttp() as http:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         replicas = ReplicaList(http)
         store = Store(folder / "sessions", (folder / "trials",), replicas)
         store.restore()

@@ -11,8 +11,7 @@ import aiohttp
 from liverl.sessions.admission import Rules
 from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.replica_http import ReplicaHttp
-from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Rewrite
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
@@ -42,9 +41,10 @@ class SessionHost:
 
     async def start(self) -> None:
         """Read the journals again, then listen."""
-        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        self.to_replicas = ReplicaHttp()
-        self.replicas = replicas = ReplicaList(self.to_replicas, tokenizers=self.tokenizers)
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        )
+        self.replicas = replicas = ReplicaList(self.http, tokenizers=self.tokenizers)
         scheduler = None
         if self.rules is not None:
             read = functools.partial(replicas.kv_cache, seconds=5.0)
@@ -76,7 +76,6 @@ class SessionHost:
         await self.trainer.close()
         await self.store.close()
         self.replicas.close()
-        self.to_replicas.close()
         await self.http.close()
 
     async def control(self, method: str, path: str, body: Any = None, key: str = CONTROL) -> tuple[int, Any]:

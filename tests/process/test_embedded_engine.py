@@ -24,7 +24,6 @@ from kit.ports import free_port
 from liverl.agents.tools import TOOLS
 from liverl.embedded.policy import Policy
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits
 from liverl.sessions.server import AgentRoutes
@@ -511,7 +510,7 @@ async def test_sessions_record_what_the_engine_sampled(
     """An agent solves a task through a session: one row, which is the conversation as the engine would encode it."""
     engine = await start("--max-model-len", "4096", token="t").ready()
     (tmp_path / "trials" / "task-1").mkdir(parents=True)
-    replicas = ReplicaList(ReplicaHttp(), "t")
+    replicas = ReplicaList(http, "t")
     replicas.put([Replica(engine.url, "policy")])
     store = Store(tmp_path / "sessions", (tmp_path / "trials",), replicas)
     session = store.open("task-1", str(tmp_path / "trials" / "task-1"), Limits({"temperature": 1.0}))
@@ -546,7 +545,7 @@ async def test_replies_that_a_changed_history_keeps_get_the_engines_log_probabil
 ) -> None:
     engine = await start("--max-model-len", "4096").ready()
     (tmp_path / "trials" / "task-1").mkdir(parents=True)
-    replicas = ReplicaList(ReplicaHttp())
+    replicas = ReplicaList(http)
     replicas.put([Replica(engine.url, "policy")])
     store = Store(tmp_path / "sessions", (tmp_path / "trials",), replicas, rewrite="recompute")
     session = store.open("task-1", str(tmp_path / "trials" / "task-1"), Limits())

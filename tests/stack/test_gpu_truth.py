@@ -204,7 +204,7 @@ def document(host: SessionHost, name: str) -> dict[str, Any]:
 async def differences(host: SessionHost, url: str, one: dict[str, Any]) -> list[float]:
     """Between the log-probability of each sampled token of a row and that which the model gives it at temperature 1,
     among all tokens."""
-    scored = await HttpEngine(host.to_replicas, url, "m").score(one["traj_acc_ids"])
+    scored = await HttpEngine(host.http, url, "m").score(one["traj_acc_ids"])
     start = one["initial_prompt_token_len"]
     own = one["traj_response_logprobs"]
     return [

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -20,7 +21,6 @@ from liverl.engines import ENGINES
 from liverl.sessions.admission import Admission, KvCache, QueueFull, Rules, SampleRequest
 from liverl.sessions.kv_cache import CONFIG, USAGE, read_kv_cache
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.scheduler import Scheduler
 
@@ -383,7 +383,7 @@ async def test_replicas_that_require_the_runs_token_are_asked_with_it(tmp_path: 
     server = TestServer(app)
     await server.start_server()
     try:
-        async with ReplicaHttp() as http:
+        async with aiohttp.ClientSession() as http:
             for token, usage in (("tok", 0.5), (None, None), ("other", None)):
                 replicas = ReplicaList(http, token)
                 replicas.put([Replica(str(server.make_url("")), "m")])

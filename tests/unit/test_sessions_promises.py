@@ -8,6 +8,7 @@ import json
 import math
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, make_mocked_request
@@ -30,7 +31,6 @@ from liverl.sessions.canonical import (
 from liverl.sessions.engine import EngineLost, EngineRefused, HttpEngine, Sampled
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.models import is_policy
-from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.server import is_retry
 from liverl.sessions.wire import LEAST_LOGPROB, Refusal, error_body, token_logprobs
 
@@ -388,7 +388,8 @@ def test_which_requests_are_retries(count: str | None, retry: bool) -> None:
 
 
 async def lost(url: str, seconds: float = 60.0) -> EngineLost:
-    async with ReplicaHttp(seconds) as http:
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    async with aiohttp.ClientSession(timeout=timeout) as http:
         with pytest.raises(EngineLost) as raised:
             await HttpEngine(http, url, "m").render(Chat((Message("user", "x"),)))
     return raised.value

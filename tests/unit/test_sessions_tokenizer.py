@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -40,7 +41,6 @@ from liverl.sessions.local_tokens import LocalTokens
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.token_trust import EVERY, Trust, first_difference
 
 
@@ -166,7 +166,7 @@ async def test_our_ids_are_the_engines(tmp_path: Path, template: str, parts: boo
     replica = ModelReplica(script, write_model(tmp_path / "m", template), template, parts=parts)
     url, tokens = await replica.start(), Tokenizers().of("m")
     try:
-        async with ReplicaHttp() as http:
+        async with aiohttp.ClientSession() as http:
             plain, ours = HttpEngine(http, url, "m"), LocalEngine(http, url, "m", None, tokens)
             await tokens.check(ours)
             assert (tokens.trust.facts.route, tokens.trust.facts.why) == ("sessions", "")
@@ -406,7 +406,7 @@ async def test_a_replica_with_another_template_ends_it(tmp_path: Path) -> None:
         other = ModelReplica(script, None, HERMES.replace("</tools>", "</list>"))
         url = await other.start()
         try:
-            async with ReplicaHttp() as http:
+            async with aiohttp.ClientSession() as http:
                 tokens = one.host.tokenizers.of("m")  # type: ignore[union-attr]
                 await tokens.check(LocalEngine(http, url, "m", None, tokens))
             assert one.facts.route == "replicas" and url in one.facts.differs
@@ -607,7 +607,7 @@ async def test_a_token_that_the_replica_does_not_add_is_found_before_the_first_p
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with ReplicaHttp() as http:
+        async with aiohttp.ClientSession() as http:
             tokens = Tokenizers("").of("m")
             await tokens.check(LocalEngine(http, url, "m", None, tokens))
             assert tokens.trust.left and "<|eot|>" in tokens.trust.facts.differs
@@ -621,7 +621,7 @@ async def test_what_ours_is_compared_with_is_the_engines_alone(tmp_path: Path) -
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with ReplicaHttp() as http:
+        async with aiohttp.ClientSession() as http:
             tokens = Tokenizers("").of("m")
             engine = LocalEngine(http, url, "m", None, tokens)
             await tokens.check(engine)
@@ -648,7 +648,7 @@ async def test_added_tokens_with_other_flags_are_asked_of_the_engine(tmp_path: P
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with ReplicaHttp() as http:
+        async with aiohttp.ClientSession() as http:
             tokens = Tokenizers("").of("m")
             await tokens.check(LocalEngine(http, url, "m", None, tokens))
             assert tokens.trust.ours and not tokens.names
@@ -747,7 +747,7 @@ async def test_a_process_that_is_replaced_while_it_is_compared_is_compared_again
     replica = ModelReplica(script, model)
     url = await replica.start()
     try:
-        async with ReplicaHttp() as http:
+        async with aiohttp.ClientSession() as http:
             tokens = Tokenizers("").of("m")
             engine, looked = LocalEngine(http, url, "m", None, tokens), tokens._look_for_parsers
 

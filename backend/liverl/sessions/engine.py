@@ -7,13 +7,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import aiohttp
 import msgspec
 
 from liverl.sessions.canonical import object_text
 from liverl.sessions.local_tokens import SYNTHETIC, nth
 from liverl.sessions.messages import Call, Chat, Message, openai_message
-from liverl.sessions.replica_connection import BrokenOff
-from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.routes import (
     DERENDER,
     DETOKENIZE,
@@ -148,7 +147,7 @@ class HttpEngine:
     Every method raises ``EngineRefused`` for 4xx and ``EngineLost`` for 5xx and broken connections.
     """
 
-    def __init__(self, http: ReplicaHttp, url: str, model: str, token: str | None = None) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, model: str, token: str | None = None) -> None:
         """``url``: of the server, without a path; ``model``: its served name; ``token``: its bearer token."""
         self._http, self._url, self._model = http, url.rstrip("/"), model
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -396,10 +395,11 @@ class HttpEngine:
     ) -> T:
         headers = {**self._headers, "Content-Type": "application/json"}
         try:
-            status, content = await self._http.ask(method, self._url, path, headers, data)
-        except (OSError, asyncio.TimeoutError) as error:
-            # A limit on time, or no connection at all, says nothing about the replica's process.
-            broke_off = isinstance(error, BrokenOff)
+            async with self._http.request(method, self._url + path, data=data, headers=headers) as response:
+                content = await response.read()
+                status = response.status
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            broke_off = _broke_off(error)
             # vLLM's server closes a connection behind an exception without saying so, and the next request on it is
             # lost. Whatever samples nothing can be asked twice.
             if broke_off and again and path != GENERATE:
@@ -417,6 +417,14 @@ class HttpEngine:
             raise EngineLost(
                 f"{path} of {self._url} answered something else: {error}", status=status
             ) from error
+
+
+def _broke_off(error: Exception) -> bool:
+    """Whether a connection that was made has broken off. A limit on time says nothing about the replica's process."""
+    if isinstance(error, (aiohttp.ClientConnectorError, asyncio.TimeoutError)):
+        return False
+    broken = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, OSError)
+    return isinstance(error, broken)
 
 
 def read_message(body: Mapping[str, Any]) -> Message:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiohttp
 import msgspec
 
 from liverl.model import TokenRoute
@@ -28,7 +29,6 @@ from liverl.sessions.engine import (
 from liverl.sessions.local_tokens import LocalTail, LocalTokens
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
-from liverl.sessions.replica_http import ReplicaHttp
 from liverl.sessions.token_probes import ADDED_AT_ONCE, THOUGHTS, Differs, closes_thought, compare
 from liverl.sessions.token_trust import Batch, Doubt, Trust, first_difference
 from liverl.util import clocks
@@ -192,7 +192,7 @@ class LocalEngine(HttpEngine):
     """See the module."""
 
     def __init__(
-        self, http: ReplicaHttp, url: str, model: str, token: str | None, tokens: ModelTokens
+        self, http: aiohttp.ClientSession, url: str, model: str, token: str | None, tokens: ModelTokens
     ) -> None:
         """``tokens``: of the model."""
         super().__init__(http, url, model, token)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from liverl.sessions.admission import KvCache
@@ -17,9 +18,12 @@ from liverl.sessions.engine import HttpEngine
 from liverl.sessions.kv_cache import read_kv_cache
 from liverl.sessions.local_engine import LocalEngine, Tokenizers
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.replica_http import ReplicaHttp
 
 logger = logging.getLogger(__name__)
+
+# Seconds for which an idle connection to a replica is kept: vLLM's server closes it after 5, and a request that meets
+# that would look like one with which the replica died.
+KEEPALIVE_S = 3.0
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -31,7 +35,7 @@ class ReplicaList:
     """Implements ``Replicas`` for replicas that are servers. It may be empty: requests wait."""
 
     def __init__(
-        self, http: ReplicaHttp, token: str | None = None, tokenizers: Tokenizers | None = None
+        self, http: aiohttp.ClientSession, token: str | None = None, tokenizers: Tokenizers | None = None
     ) -> None:
         """``token``: bearer token of all replicas; ``tokenizers``: make the ids of prompts; None: the replicas do."""
         self._http, self._token, self._tokenizers = http, token, tokenizers
@@ -99,16 +103,19 @@ class ReplicaList:
         url = next((url for url, listed in self._engines.items() if listed.engine is engine), None)
         if url is None:
             return None
+        limit = aiohttp.ClientTimeout(total=seconds)
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            status, content = await self._http.ask("GET", url, "/metrics", headers, seconds=seconds)
-        except (OSError, asyncio.TimeoutError) as error:
+            async with self._http.get(
+                f"{url.rstrip('/')}/metrics", headers=headers, timeout=limit
+            ) as response:
+                if response.ok:
+                    return read_kv_cache(await response.text(errors="replace"))
+                logger.warning("the metrics of %s cannot be read: HTTP %d", url, response.status)
+                return None
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             logger.warning("the metrics of %s cannot be read: %s: %s", url, type(error).__name__, error)
             return None
-        if status != 200:
-            logger.warning("the metrics of %s cannot be read: HTTP %d", url, status)
-            return None
-        return read_kv_cache(content.decode("utf-8", "replace"))
 
     @property
     def size(self) -> int:

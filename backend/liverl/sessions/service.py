@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -19,8 +20,7 @@ from liverl.sessions.access_log import AccessLogger, access_log
 from liverl.sessions.journal import set_aside
 from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
-from liverl.sessions.replica_http import ReplicaHttp
-from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.report import ReportFile
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.server import TRAINER_BODY, AgentRoutes, TrainerRoutes
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _EVERYWHERE = ("0.0.0.0", "::")  # what a socket says that listens at all addresses
 REPORT_S = 1.0  # seconds between two reports
+CONNECT_S = 10.0  # seconds for a connection to a replica
 SAME_REQUEST_S = 0.5  # seconds in which SIGTERMs are one: shorter than any stage of a stop
 LAST_BYTES_S = 1.0  # seconds for replies that were sampled to reach their clients when the service is stopped
 
@@ -101,7 +102,9 @@ class Service:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
-        async with ReplicaHttp(self._settings.request_timeout) as http:
+        limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
             tokenizers = Tokenizers(self._settings.model_path) if self._settings.tokenizer == "auto" else None
             replicas = ReplicaList(http, self._keys.replicas or None, tokenizers)
             store = Store(
