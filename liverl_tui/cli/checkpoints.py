@@ -62,7 +62,7 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
 def prune_command(run: Path | None, run_root: Path | None, keep: int, yes: bool, as_json: bool) -> int:
     """Remove all checkpoints but the newest N complete ones. It lists them with their sizes, and asks.
 
-    Never removed: the newest complete one, the best by validation, exported ones, what the trainer of a live run may be
+    Never removed: the newest complete one, the best, exported ones, what the trainer of a live run may be
     writing, and what is neither known to be complete nor known to be broken.
     """
     import msgspec
