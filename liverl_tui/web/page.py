@@ -15,8 +15,15 @@ FILES = {
     "italic.ttf": ("fonts/RobotoMono-Italic-VariableFont_wght.ttf", "font/ttf"),
 }
 FOCUS = "focus.js"
-# Keys go to the terminal as soon as it is there, and again when the window comes back: without a click first.
+# Keys go to the terminal as soon as it is there, and again when the window comes back: without a click first. It opens
+# behind its font: textual.js measures the letters when it opens, and a fallback font has lower ones, with which the
+# first change of the window's size would put the last rows out of sight.
 FOCUS_SCRIPT = """\
+const open = window.onload;
+window.onload = async (event) => {
+  await Promise.allSettled([document.fonts.load("14px 'Roboto Mono'")]);
+  open?.call(window, event);
+};
 const terminal = () => document.querySelector("textarea.xterm-helper-textarea");
 const focus = () => terminal()?.focus();
 const begins = new MutationObserver(() => { if (terminal()) { begins.disconnect(); focus(); } });
@@ -43,6 +50,7 @@ html, body {{ margin: 0; height: 100%; background: #121212; color: #e0e0e0; font
 #terminal {{ width: 100vw; height: 100vh; }}
 #closed {{ display: none; position: absolute; inset: 0; background: #121212; padding: 3em; }}
 body.-closed #closed {{ display: block; }}
+#closed a {{ color: #7cb8ff; }}
 </style>
 <script src="textual.js"></script>
 <script src="focus.js"></script>
