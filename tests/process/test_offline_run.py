@@ -30,7 +30,8 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
 
 
 RAISES = 1 + next(n for n, line in enumerate(TOY.read_text().splitlines()) if "raise ValueError" in line)
-UNKNOWN = f"toy.py:{RAISES} in main failed: ValueError: the toy cannot go on"
+RAISED = f"toy.py:{RAISES} (main) raised ValueError: the toy cannot go on"
+WHY = f"{RAISED}. {TOY}, which is no installed package, raised this in line {RAISES}."
 
 
 def polled(files: OfflineRun) -> Snapshot:
@@ -133,11 +134,11 @@ def test_an_ended_run_is_shown_as_it_ended(make: Make) -> None:
     assert (seen.state, seen.phase, seen.result) == ("failed", result.summary, result)
     assert (service(seen, "work").state, service(seen, "work").pid) == ("failed", None)
     symptoms = {s.id: s for s in seen.symptoms}
-    assert symptoms["service_failed:bad"].cause == UNKNOWN and symptoms["service_failed:bad"].action is None
+    assert symptoms["service_failed:bad"].cause == WHY and symptoms["service_failed:bad"].action is None
     # Without the last snapshot the symptom is found anew, in the same log.
     RunDir(run.run_dir).snapshot.unlink()
     again = {s.id: s for s in polled(OfflineRun(run.run_dir)).symptoms}
-    assert again["service_failed:bad"].cause == UNKNOWN and set(again) == set(symptoms)
+    assert again["service_failed:bad"].cause == WHY and set(again) == set(symptoms)
 
 
 def test_a_giving_up_is_a_symptom_that_is_told_once_and_taken_over(make: Make) -> None:
@@ -150,13 +151,13 @@ def test_a_giving_up_is_a_symptom_that_is_told_once_and_taken_over(make: Make) -
 
     wait_until(lambda: run.snapshot().symptoms, what="the symptom")
     (symptom,) = run.snapshot().symptoms
-    assert (symptom.severity, symptom.cause) == ("critical", UNKNOWN)
+    assert (symptom.severity, symptom.cause) == ("critical", WHY)
     assert symptom.action == "restart bad" and symptom.evidence[0].log == "attempt_001/logs/bad.4.log"
     assert (
         symptom.evidence[0].text == "ValueError: the toy cannot go on"
         and symptom.evidence[0].offset is not None
     )
-    assert told() == [f"bad failed too often: {UNKNOWN}"]
+    assert told() == [f"bad failed too often: {WHY}"]
     wait_until(lambda: any("a" in s.services for s in read_history(run.run_dir)), what="history.jsonl")
     wait_until(lambda: RunDir(run.run_dir).read_snapshot(), what="snapshot.json")
     last = run.snapshot()

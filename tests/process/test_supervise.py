@@ -46,7 +46,7 @@ def test_a_failing_task_is_the_runs_cause_with_its_line(make: Make) -> None:
     assert (result.state, result.exit_code) == ("failed", 1)
     assert result.cause is not None and result.cause.service == "work"
     said = "ValueError: the toy cannot go on"
-    assert result.cause.text.endswith(f" in main failed: {said}") and result.cause.evidence[0].text == said
+    assert result.cause.text.endswith(f" (main) raised {said}") and result.cause.evidence[0].text == said
     assert result.cause.log is not None and result.cause.offset is not None
     line = (run.run_dir / result.cause.log).read_bytes()[result.cause.offset :].splitlines()[0]
     assert line == b"ValueError: the toy cannot go on"
@@ -159,7 +159,7 @@ def test_what_the_log_says_is_told_when_a_service_is_started_again(make: Make) -
     told = [e for e in run.events() if e.kind == "log_cause"]
     (text,) = {e.text for e in told}
     assert text.startswith("why it ended: toy.py:")
-    assert text.endswith(" failed: ValueError: the toy cannot go on")
+    assert text.endswith(" raised ValueError: the toy cannot go on")
     assert {e.service for e in told} == {"bad"}, "what killed the other one is not in its log"
     assert run.command("restart", service="steady")["generation"] == 3
     assert not [e for e in run.events() if e.kind == "log_cause" and e.service == "steady"], (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 
@@ -17,6 +17,7 @@ from liverl.causes.quiet.told import Told, read_told
 from liverl.causes.read.last_words import LAST_WORDS
 from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
+from liverl.causes.verdict.uncaught import UNCAUGHT
 from liverl.causes.verdict.unexplained import KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED, is_doubtful
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.logs.record import Record
@@ -77,7 +78,7 @@ def why_ended(
         exits += [_exit(o) for o in others if _told(o)]
         joint = judge([*own, *more], exits, matcher, failed_anyway=ended.waits, oom=oom)
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
-            verdict = joint
+            verdict = joint if _concerns(joint.cause, {ended.log, *ended.also, *below}) else verdict
     if verdict.cause is None or _goes_on(verdict.cause.id, matcher):
         return None
     return _located(verdict, [ended, *others])
@@ -121,6 +122,12 @@ def error_behind_success(ended: Ended, *, unfinished: bool, matcher: Matcher | N
     if not unfinished and _lines_behind(record, Path(cause.evidence[0].log or ""), matcher) > EPILOGUE:
         return None
     return _located(verdict, [ended])
+
+
+def _concerns(cause: Explanation, logs: Collection[Path]) -> bool:
+    """Whether a cause that was found in the logs of several processes can be that of the one which wrote ``logs``. The
+    exception of which another one died says why that one ended."""
+    return cause.id != UNCAUGHT or cause.evidence[0].log in {str(log) for log in logs}
 
 
 def _goes_on(cause: str, matcher: Matcher | None) -> bool:
