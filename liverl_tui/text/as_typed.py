@@ -27,14 +27,7 @@ def program(called: str, on_path: str | None) -> str:
 
 @functools.cache
 def _this() -> str:
-    return program(called_as(sys.argv[0], sys.executable), shutil.which(NAME))
-
-
-def called_as(called: str, python: str) -> str:
-    """The path of this program. ``called``: argv[0]; of ``python -m`` it is no command, but the one beside ``python``
-    is."""
-    beside = os.path.join(os.path.dirname(python), NAME)
-    return beside if os.path.basename(called) == "__main__.py" and os.access(beside, os.X_OK) else called
+    return program(sys.argv[0], shutil.which(NAME))
 
 
 def as_typed(text: str, this: str | None = None) -> str:

@@ -63,15 +63,6 @@ def test_each_command_of_a_text(text: str, typed: str) -> None:
     assert as_typed.as_typed(text, "liverl-tui") == text
 
 
-def test_of_a_module_the_command_beside_its_python_is_named(tmp_path: Path) -> None:
-    python, beside = tmp_path / "python", tmp_path / "liverl-tui"
-    assert as_typed.called_as("/x/liverl_tui/__main__.py", str(python)) == "/x/liverl_tui/__main__.py"
-    beside.write_text("")
-    beside.chmod(0o700)
-    assert as_typed.called_as("/x/liverl_tui/__main__.py", str(python)) == str(beside)
-    assert as_typed.called_as("/y/liverl-tui", str(python)) == "/y/liverl-tui"
-
-
 def test_messages_on_stderr_are_for_people(capsys: CaptureFixture[str], monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(as_typed, "_this", lambda: "bin/liverl-tui")
     echo("liverl-tui ls", err=True)
