@@ -67,7 +67,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         source: Source,
         *,
         readonly: bool = False,
-        why_readonly: str = "this interface is read-only (--readonly)",
+        why_readonly: str = "this interface is read-only (--readonly, or web without --allow-changes)",
         theme: str | None = None,
         problems: Sequence[str] = (),
         bell: bool = True,

@@ -33,7 +33,7 @@ def versions(run: ToyRun) -> list[int]:
 def test_versions_of_the_parameters_are_trained_and_resumed(launch: Launch, hosts: Hosts) -> None:
     run = ToyRun(launch.run_dir("streams"))
     process = launch.up("streams", *POOLS, "training.total_steps=4", before=hosts.on(0))
-    Join(launch, hosts, 1, run.run_dir)
+    joined = Join(launch, hosts, 1, run.run_dir)
     stages: set[str] = set()
 
     def saved(version: int) -> bool:
@@ -55,6 +55,7 @@ def test_versions_of_the_parameters_are_trained_and_resumed(launch: Launch, host
     finished(process)
     first = result_of(run.run_dir)
     assert (first.state, first.attempt) == ("stopped", 1)
+    joined.ended(60)
     nothing_lives(run.run_dir)
     before = versions(run)
 
@@ -75,7 +76,7 @@ def test_a_sample_that_raises_is_named_though_verl_exits_with_0(launch: Launch, 
     run = ToyRun(launch.run_dir("raises"))
     sets = (*POOLS, "verl.agent_loop=single_turn_agent", "training.total_steps=2")
     process = launch.up("raises", *sets, before=hosts.on(0))
-    Join(launch, hosts, 1, run.run_dir)
+    joined = Join(launch, hosts, 1, run.run_dir)
     assert finished(process) == 1, launch.output("raises").read_text()[-3000:]
     result = result_of(run.run_dir)
     assert result.state == "failed" and result.cause is not None
@@ -83,4 +84,5 @@ def test_a_sample_that_raises_is_named_though_verl_exits_with_0(launch: Launch, 
     assert "Streaming process exception" in trainer.read_text(errors="replace")
     named = "There is no reward function for the data source liverl/smoke"
     assert result.cause.text == f"it exited with 0, but its log ends with an error: {named}"
+    joined.ended(60)
     nothing_lives(run.run_dir)

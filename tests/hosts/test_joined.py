@@ -93,7 +93,7 @@ def test_a_trainer_that_restarts_waits_for_the_lost_host(launch: Launch, hosts: 
     starts = (run.run_dir / "attempt_001" / "logs").glob("trainer.*.log")
     assert [path.name for path in starts] == ["trainer.1.log"], "the trainer waits for the host"
     hosts.boot(1)
-    Join(launch, hosts, 1, run.run_dir)
+    second = Join(launch, hosts, 1, run.run_dir)
     assert finished(process) == 0, launch.output("again").read_text()[-3000:]
     result = result_of(run.run_dir)
     assert (result.state, result.exit_code, result.attempt) == ("done", 0, 1)
@@ -101,6 +101,7 @@ def test_a_trainer_that_restarts_waits_for_the_lost_host(launch: Launch, hosts: 
     told = nodes_told(run)
     held = next(n for n, text in enumerate(told) if text.startswith("trainer has failed; it restarts once"))
     assert told.index("all 2 hosts have joined again") > held
+    assert second.ended(60)[0] == 0
     nothing_lives(run.run_dir)
 
 

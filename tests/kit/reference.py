@@ -384,6 +384,8 @@ def exit_codes() -> str:
         "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
         "- 75: the message names the processes that are left; end them before the next attempt.\n"
         "- 124: the run goes on; ask again, or wait longer.\n"
+        "- 130: Ctrl-C ended a command that only shows or waits; the run goes on. In `up --no-ui`, Ctrl-C stops the "
+        "run, and the code is 5.\n"
     )
 
 

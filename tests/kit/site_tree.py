@@ -20,6 +20,7 @@ from kit.mentions import papers
 
 LEFT_OUT = ("news/", "skills/")  # of the papers; these are no user's
 COMMANDS = "docs/commands.md"
+OWN = ("site/site.css", "site/site.js")  # style and script of the site, which no page links to
 # How much a page counts in the search, by the beginning of its place (1 is usual): who asks comes for a guide, and
 # 1,500 causes hold every word.
 BOOST = {
@@ -71,6 +72,7 @@ def tree() -> dict[str, str | Path]:
                 queue.append(other)
             else:
                 found[place(other)] = ROOT / other
+    found |= {name: ROOT / "docs" / name for name in OWN}
     made = {**command_tree(), **cause_pages.pages()}
     found |= {name: as_markdown(text) for name, text in made.items()}
     return {name: boosted(name, content) for name, content in found.items()}

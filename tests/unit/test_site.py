@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from kit import site_links, site_tree
+from kit import site_links, site_search, site_tree
 from kit.command_pages import ROOT
 from kit.mentions import papers
 
@@ -89,9 +89,9 @@ def test_it_is_built_without_a_warning_and_every_link_leads_somewhere(tmp_path: 
     """As ``.ci/docs`` does, and without a network: every name of a host is refused."""
     config = (ROOT / "mkdocs.yml").read_text("utf-8")
     (tmp_path / "mkdocs.yml").write_text(
-        config.replace("docs_dir: build/docs", "docs_dir: pages").replace(
-            "site_dir: build/site", "site_dir: site"
-        )
+        config.replace("docs_dir: build/docs", "docs_dir: pages")
+        .replace("site_dir: build/site", "site_dir: site")
+        .replace("hooks: [", f"hooks: [{ROOT}/")
     )
     site_tree.write(tmp_path / "pages")
     offline = (
@@ -108,6 +108,10 @@ def test_it_is_built_without_a_warning_and_every_link_leads_somewhere(tmp_path: 
     assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stderr[-4000:]
     assert list(site_links.problems(tmp_path / "site")) == []
     assert (tmp_path / "site" / "search" / "search_index.json").is_file()
+    (worker,) = (tmp_path / "site").glob("assets/javascripts/workers/search.*.js")
+    assert '.id+","' in worker.read_text("utf-8"), "words with numbers are exchanged for others"
+    page = (tmp_path / "site" / "index.html").read_text("utf-8")
+    assert all(f'"{name}"' in page and (tmp_path / "site" / name).is_file() for name in site_tree.OWN)
     shutil.rmtree(tmp_path / "site")
 
 
@@ -127,3 +131,19 @@ def test_a_page_that_is_named_by_its_file_is_a_link_with_its_title(source: str, 
 
 def test_an_angle_bracket_has_no_backslash_outside_of_code() -> None:
     assert site_tree.as_markdown("\\<run_root\\>/ `\\<`\n") == "&lt;run_root\\>/ `\\<`\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "corrected"),
+    [
+        ("for(;i<n;i++){var s=r[i],o=this.edges[s];e=e+s+o.id}", 'e=e+s+","+o.id+","}'),
+        ("e=e+s+o.id;f=f+s+o.id", None),
+        ("e=e+s+o.name", None),
+    ],
+)
+def test_states_of_the_search_are_told_apart_or_the_build_fails(source: str, corrected: str | None) -> None:
+    if corrected is None:
+        with pytest.raises(ValueError, match="expected 1"):
+            site_search.told_apart(source)
+    else:
+        assert site_search.told_apart(source).endswith(corrected)
