@@ -39,6 +39,7 @@ from liverl.daemon.run import Run
 from liverl.daemon.smoke import end_of_smoke
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted, trusted_roots
+from liverl.diagnose import first_step
 from liverl.diagnose.advice import means
 from liverl.diagnose.report import files, past_alerts, report, resumed_words
 from liverl.diagnose.scaling import when_to_scale
@@ -422,9 +423,13 @@ async def _write_report(
         alerts = past_alerts(run.events_since(0), result.started_at)
         hung = saved_in(RunDir(where).stacks(result.attempt))
         resumed = resumed_words(run.events_since(0), result.attempt)
+        first = first_step.words(run.events_since(0), result.started_at)
         settings, serves = present_values(RunDir(where)), run.plan.serves
         text = report(
-            snapshot, result, alerts, present, settings, hung, notes, serves=serves, resumed=resumed
+            *(snapshot, result, alerts, present, settings, hung, notes),
+            serves=serves,
+            resumed=resumed,
+            first=first,
         )
         write_atomic(path, text.encode())
 

@@ -108,16 +108,18 @@ def report(
     *,
     serves: str = "",
     resumed: str = "",
+    first: str = "",
 ) -> str:
     """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
     ``files`` exist; ``settings``: the run's configuration, dotted key -> value; ``stacks``: of processes that hung, as
-    they were saved; ``notes``: sentences for the first list; ``serves``: what the replicas
-    are, in words, "" = ``run.engine``; ``resumed``: from which step a further attempt trained, "" = not known."""
+    they were saved; ``notes``: sentences for the first list; ``serves``: what the replicas are, in words, "" =
+    ``run.engine``; ``resumed``: from which step a further attempt trained, "" = not known; ``first``: what its first
+    step waited for, in words, "" = no step."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
         *_what_ran(snapshot, result, settings or {}, serves),
-        *(f"- {note}" for note in ((resumed,) if resumed else ())),
+        *(f"- {note}" for note in (resumed, first) if note),
         *(f"- {note}" for note in notes),
         "",
         *_why(snapshot, result),
