@@ -196,8 +196,8 @@ def _bounds(
     as in asynchronous training, belong to it.
 
     The event says between which two looks the metrics were written. Within these the step ends so that it begins with
-    its first trial: else its rollouts would be drawn seconds behind its trials. ``beside``: the seconds from its end until
-    its metrics were written, see ``parts.beside``."""
+    its first trial: else its rollouts would be drawn seconds behind its trials. ``beside``: the seconds from its end
+    until its metrics were written, see ``parts.beside``."""
     own = next((one for one in reversed(finished) if one.step == step), None)
     before = next((one for one in reversed(finished) if one.step == step - 1), None)
     begins = [span.begin for lane in lanes for span in lane.spans]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.pane import Pane
 from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.chart import Line, overlay
-from liverl_tui.widgets.metrics.grid import exactly
+from liverl_tui.widgets.metrics.grid import beside, exactly, places, side_by_side
 
 if TYPE_CHECKING:
     from liverl.offline.compare import Comparison, Curve
@@ -88,7 +87,7 @@ class CurvesPane(Pane):
             return [self.title_row(width, ""), Row((f" {self.words}", "dim"))]
         rows = [self.title_row(width, facts), *self._legend(width)]
         room = height - len(rows)
-        across = 1 if self.alone else max(1, min(MOST, width // NARROWEST, len(curves)))
+        across = 1 if self.alone else side_by_side(len(curves), max(1, min(MOST, width // NARROWEST)))
         down = 1 if self.alone else max(1, min(room // LEAST, -(-len(curves) // across)))
         self._per_line = across
         self._selected = max(0, min(self._selected, len(curves) - 1))
@@ -97,16 +96,12 @@ class CurvesPane(Pane):
         shown = curves[self._top * across : (self._top + down) * across]
         if self.alone:
             shown = curves[self._selected : self._selected + 1]
-        wide = (width - across + 1) // across
-        for row in range(0, len(shown), across):
-            place = row // across
-            tall = room // down + (place < room % down)
-            blocks = [self._chart(curve, wide, tall) for curve in shown[row : row + across]]
-            for parts in zip_longest(*blocks, fillvalue=()):
-                spans: list[Span] = []
-                for index, part in enumerate(parts):
-                    spans += [(" ", "text"), *part] if index else list(part)
-                rows.append(Row(*spans))
+        for first in range(0, len(shown), across):
+            line, number_ = shown[first : first + across], first // across
+            tall = room // down + (number_ < room % down)
+            sizes = places(width, len(line))
+            blocks = [self._chart(curve, wide, tall) for curve, (_, wide) in zip(line, sizes, strict=True)]
+            rows += [Row(*spans) for spans in beside(blocks)]
         if len(shown) < len(curves):
             rows[0] = self.title_row(
                 width,
