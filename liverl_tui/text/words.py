@@ -158,3 +158,8 @@ def short_name(name: str, width: int) -> str:
 def action_words(action: str) -> str:
     """A symptom's action for people: ``add a replica`` for ``scale +1``, otherwise unchanged (``restart proxy``)."""
     return "add a replica" if action == "scale +1" else action
+
+
+def step_word(step: int | None, validated: int | None, unknown: str = "-") -> str:
+    """The step of a trial in six columns: ``12``; ``val12`` of a validation after that step; else ``unknown``."""
+    return str(step) if step is not None else unknown if validated is None else f"val{validated}"

@@ -232,7 +232,11 @@ def test_a_step_begins_with_its_first_trial_as_far_as_its_event_allows(
 # the step, its parts and the validation behind it took.
 BESIDE = {
     "validation behind the step": ({"timing_s/step": 8.0, "timing_s/testing": 2.0}, (9.2, 10.2), 0.0),
-    "a checkpoint behind the step": ({"timing_s/step": 8.0, "timing_s/save_checkpoint": 2.0}, (9.2, 10.2), 0.0),
+    "a checkpoint behind the step": (
+        {"timing_s/step": 8.0, "timing_s/save_checkpoint": 2.0},
+        (9.2, 10.2),
+        0.0,
+    ),
     "nothing behind it": ({"timing_s/step": 10.0}, (9.4, 10.1), 0.0),
     "validation in the step": ({"timing_s/step": 10.0, "timing_s/testing": 2.0}, (9.4, 10.1), 0.0),
     "written later than anything explains": ({"timing_s/step": 8.0}, (9.2, 10.2), 1.2),
@@ -240,7 +244,9 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_a_step_begins_with_its_first_trial_whatever_follows_before_its_metrics_are_written(name: str) -> None:
+def test_a_step_begins_with_its_first_trial_whatever_follows_before_its_metrics_are_written(
+    name: str,
+) -> None:
     values, (after, by), late = BESIDE[name]
     values = {"timing_s/gen": 4.2, "timing_s/update_actor": 3.7, **values}
     finished = (FinishedStep(2, AT - 1, AT), FinishedStep(3, AT + after, AT + by))
