@@ -8,9 +8,10 @@ from array import array
 import pytest
 
 from liverl.observe.metrics.series import Series
-from liverl.offline.compare import Compared, Comparison, Curve
+from liverl.offline.compare import Compared, Comparison, Curve, Parting
+from liverl_tui.widgets.header.header import why_words
 from liverl_tui.widgets.metrics.grid import places, side_by_side
-from liverl_tui.widgets.runs.curves import CurvesPane
+from liverl_tui.widgets.runs.curves import CurvesPane, title_partings
 from liverl_tui.widgets.timeline.steps import StepsPane, scale_of
 
 SIZES = [(80, 24), (120, 40), (200, 50), (250, 70)]
@@ -99,3 +100,42 @@ def test_compared_runs_leave_no_cell_of_their_charts_empty(width: int, count: in
     assert [row.count("metric") for row in rows if "metric" in row] == lines
     axes = [row for row in rows if "└" in row]
     assert all(row.rstrip().endswith("3") and len(row.rstrip()) > width - 6 for row in axes), "\n".join(axes)
+
+
+@pytest.mark.parametrize(
+    ("partings", "words"),
+    [
+        ((), ("", "")),
+        ((None, Parting(9, 3, 3, -0.3359)), ("  C 0.3359 below A from step 3 on", "  C below A")),
+        (
+            (Parting(9, None, None, None), Parting(9, 2, 4, 0.5)),
+            ("  C 0.5 above A from step 4 on", "  C above A"),
+        ),
+    ],
+)
+def test_who_leaves_whom_is_said_in_words(
+    partings: tuple[Parting | None, ...], words: tuple[str, str]
+) -> None:
+    assert title_partings(partings) == words
+
+
+KEYS = "{ goes back, | plays it again, q quits"
+
+
+@pytest.mark.parametrize(
+    ("why", "width", "words"),
+    [
+        ("the recording has ended; x", 80, "the recording has ended; x"),
+        (f"the recording has ended: 5 of 5 steps; trials call no tool; {KEYS}", 110, None),
+        (f"the recording has ended: 5 of 5 steps; trials call no tool; {KEYS}", 85,
+         f"the recording has ended: trials call no tool; {KEYS}"),
+        (f"the recording has ended: 5 of 5 steps; trials call no tool; {KEYS}", 80, f"trials call no tool; {KEYS}"),
+        (f"the recording has ended: 5 of 5 steps; trials call no tool; {KEYS}", 58, f"trials call no to…; {KEYS}"),
+        (f"the recording has ended; {KEYS}", 60, KEYS),
+        (f"the recording has ended: 5 of 5 steps; trials call no tool; {KEYS}", 40, KEYS),
+        (f"the recording has ended: 5 of 5 steps; trials call no tool; {KEYS}", 20, None),
+        ("the backend of p/r is not running", 20, None),
+    ],
+)  # fmt: skip
+def test_what_can_be_done_is_not_cut_off(why: str, width: int, words: str | None) -> None:
+    assert why_words(why, width) == (words if words is not None else why)

@@ -17,7 +17,7 @@ from liverl_tui.widgets.metrics.chart import Line, overlay
 from liverl_tui.widgets.metrics.grid import beside, exactly, places, side_by_side
 
 if TYPE_CHECKING:
-    from liverl.offline.compare import Comparison, Curve
+    from liverl.offline.compare import Comparison, Curve, Parting
 
 NARROWEST, LEAST, MOST = 60, 8, 4  # columns and rows of a chart, its title included; charts side by side
 STYLES = tuple(f"chart{number}" for number in range(1, 7))  # of the runs, as their letters
@@ -140,11 +140,9 @@ class CurvesPane(Pane):
         for letter, style, key, series in zip(LETTERS, STYLES, curve.keys, self._series, strict=False):
             if key is not None and series[key].values:
                 spans.append((f"  {letter} {number(series[key].values[-1])}", style))
-        for letter, found in zip(LETTERS[1:], curve.partings, strict=False):
-            if found is not None and found.parts is not None and found.by is not None:
-                sign = "+" if found.by > 0 else "-"
-                spans.append((f"  {letter} {sign}{number(abs(found.by))} from {found.parts}", "dim"))
-        return exactly(spans, width)
+        room = width - sum(len(text) for text, _ in spans)
+        told = next((words for words in title_partings(curve.partings) if len(words) <= room), "")
+        return exactly([*spans, (told, "dim")], width)
 
     def _lines(self, curve: Curve) -> list[Line]:
         lines = []
@@ -193,3 +191,17 @@ class CurvesPane(Pane):
             if found is not None
         ]
         return f"{curve.name}: {'; '.join(told)}"
+
+
+def title_partings(partings: Sequence[Parting | None]) -> tuple[str, str]:
+    """Where the other runs leave the first one, by how much on average and from which step on, and shorter."""
+    known = [
+        (letter, "above" if found.by > 0 else "below", number(abs(found.by)), found.parts)
+        for letter, found in zip(LETTERS[1:], partings, strict=False)
+        if found is not None and found.parts is not None and found.by is not None
+    ]
+    first, *_ = LETTERS
+    return (
+        "".join(f"  {letter} {by} {side} {first} from step {step} on" for letter, side, by, step in known),
+        "".join(f"  {letter} {side} {first}" for letter, side, _, _ in known),
+    )
