@@ -161,5 +161,8 @@ def action_words(action: str) -> str:
 
 
 def step_word(step: int | None, validated: int | None, unknown: str = "-") -> str:
-    """The step of a trial in six columns: ``12``; ``val12`` of a validation after that step; else ``unknown``."""
-    return str(step) if step is not None else unknown if validated is None else f"val{validated}"
+    """The step of a trial in four columns: ``12``; ``val8`` of a validation after that step, ``v12`` from 10 on;
+    else ``unknown``."""
+    if step is not None:
+        return str(step)
+    return unknown if validated is None else f"{'val' if validated < 10 else 'v'}{validated}"

@@ -122,9 +122,7 @@ def crowded(**fields: Any) -> View:
 
 
 RUNS = [
-    RunListed(
-        "exp/r2", "/r/exp/r2", "live", None, 7, NOW - 90, 4, None, 9, 0.1, 0.4, 90.0, "/m/b", validation=0.5
-    ),
+    RunListed("exp/r2", "/r/exp/r2", "live", None, 7, NOW - 90, 4, None, 9, 0.1, 0.4, 90.0, "/m/b"),
     RunListed(
         "exp/r10",
         "/r/exp/r10",
@@ -140,7 +138,6 @@ RUNS = [
         60.0,
         "/m/a",
         "no memory",
-        validation=0.3,
     ),
     RunListed("exp/r1", "/r/exp/r1", "done", None, None, None, None, None),
 ]

@@ -211,7 +211,15 @@ def test_a_validation_says_after_which_step_it_ran(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("step", "validated", "word"),
-    [(3, None, "3"), (0, None, "0"), (None, 8, "val8"), (None, 0, "val0"), (None, None, "-"), (3, 2, "3")],
+    [
+        (3, None, "3"),
+        (0, None, "0"),
+        (None, 8, "val8"),
+        (None, 120, "v120"),
+        (None, 0, "val0"),
+        (None, None, "-"),
+        (3, 2, "3"),
+    ],
 )
 def test_the_step_of_a_trial_in_a_word(step: int | None, validated: int | None, word: str) -> None:
     assert step_word(step, validated) == word

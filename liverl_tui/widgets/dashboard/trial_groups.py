@@ -121,7 +121,7 @@ GROUP = (
     Column(
         "size", "group", 9, 0, value=lambda f: len(f.group.trials), largest_first=True, label="size of group"
     ),
-    Column("step", "step", 6, 5, ">", value=lambda f: f.group.key[0], largest_first=True),
+    Column("step", "step", 4, 5, ">", value=lambda f: f.group.key[0], largest_first=True),
     Column("task", "task", 10, 1, grows=12, value=lambda f: f.group.key[1]),
     Column(
         "state",

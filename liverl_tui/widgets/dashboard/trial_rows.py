@@ -73,7 +73,7 @@ class TrialFacts:
 
 TRIAL = (
     Column("state", "state", 9, 0, value=lambda f: state_of(f.head, f.context.link)[0][2:]),
-    Column("step", "step", 6, 5, ">", value=lambda f: f.head.step, largest_first=True),
+    Column("step", "step", 4, 5, ">", value=lambda f: f.head.step, largest_first=True),
     Column("task", "task", 16, 1, grows=6, value=lambda f: f.head.task),
     Column("turns", "turns", 5, 4, ">", value=lambda f: f.head.turns, largest_first=True),
     Column(

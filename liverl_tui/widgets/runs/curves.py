@@ -17,7 +17,8 @@ from liverl_tui.widgets.metrics.chart import Line, overlay
 from liverl_tui.widgets.metrics.grid import beside, exactly, places, side_by_side
 
 if TYPE_CHECKING:
-    from liverl.offline.compare import Comparison, Curve, Parting
+    from liverl.observe.metrics.parting import Parting
+    from liverl.offline.compare import Comparison, Curve
 
 NARROWEST, LEAST, MOST = 60, 8, 4  # columns and rows of a chart, its title included; charts side by side
 STYLES = tuple(f"chart{number}" for number in range(1, 7))  # of the runs, as their letters
@@ -96,11 +97,11 @@ class CurvesPane(Pane):
         shown = curves[self._top * across : (self._top + down) * across]
         if self.alone:
             shown = curves[self._selected : self._selected + 1]
-        for first in range(0, len(shown), across):
-            line, number_ = shown[first : first + across], first // across
+        for begin in range(0, len(shown), across):
+            charts, number_ = shown[begin : begin + across], begin // across
             tall = room // down + (number_ < room % down)
-            sizes = places(width, len(line))
-            blocks = [self._chart(curve, wide, tall) for curve, (_, wide) in zip(line, sizes, strict=True)]
+            sizes = places(width, len(charts))
+            blocks = [self._chart(curve, wide, tall) for curve, (_, wide) in zip(charts, sizes, strict=True)]
             rows += [Row(*spans) for spans in beside(blocks)]
         if len(shown) < len(curves):
             rows[0] = self.title_row(
@@ -200,7 +201,7 @@ def title_partings(partings: Sequence[Parting | None]) -> tuple[str, str]:
         for letter, found in zip(LETTERS[1:], partings, strict=False)
         if found is not None and found.parts is not None and found.by is not None
     ]
-    first, *_ = LETTERS
+    first = LETTERS[0]
     return (
         "".join(f"  {letter} {by} {side} {first} from step {step} on" for letter, side, by, step in known),
         "".join(f"  {letter} {side} {first}" for letter, side, _, _ in known),

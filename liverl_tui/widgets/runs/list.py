@@ -41,13 +41,6 @@ def reward_of(run: RunListed) -> str:
     return ends_words(run.reward_first, run.reward_last, run.steps, arrow="→") or UNKNOWN
 
 
-def _validation(run: RunListed) -> str:
-    """The highest score, after which step, and whether there is a checkpoint of that."""
-    if run.validation is None:
-        return UNKNOWN
-    return f"{run.validation:.2f} at {run.validation_step}" + (" saved" if run.best_checkpoint else "")
-
-
 def _steps(run: RunListed) -> str:
     done = UNKNOWN if run.steps is None else str(run.steps)
     return done if run.total_steps is None else f"{done}/{run.total_steps}"
@@ -73,16 +66,6 @@ _COLUMNS = (
         largest_first=True,
         label="reward, first → last 3 steps",
         cell=lambda run: (reward_of(run), "text"),
-    ),
-    Column(
-        "validation",
-        "best val",
-        16,
-        4,
-        value=lambda run: run.validation,
-        largest_first=True,
-        label="best validation, after which step, and whether its checkpoint is saved",
-        cell=lambda run: (_validation(run), "text"),
     ),
     Column(
         "steps",
