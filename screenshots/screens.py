@@ -98,6 +98,7 @@ def pictures(folder: Path, of: str, names: list[str], runs: Path | None) -> None
         else:
             terminal.wait_for("Runs" if of == RUNS else SCREENS[names[0]].wanted)
         terminal.press("escape")  # ends the hints of a first start
+        time.sleep(SETTLE_S)  # escape and the next key at once would be one key with Alt
         for name in names:
             shown = SCREENS[name]
             terminal.resize(*SIZES[1])

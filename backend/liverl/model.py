@@ -49,7 +49,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 11
+SCHEMA = 12
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 

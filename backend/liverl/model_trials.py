@@ -81,6 +81,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
     kind: str = ""  # the kind of its agent (``agent.kind``): task, chat, command, harbor, ...; "": not known
+    validated: int | None = (
+        None  # a validation's: the step after which it ran; it counts for no step of training
+    )
 
     @property
     def last_at(self) -> float:

@@ -74,10 +74,37 @@ def _metrics(ctx: click.Context, _incomplete: str) -> Iterator[str]:
     yield from sorted(_snapshot(ctx)["metrics"]["values"])
 
 
-def _keys(_ctx: click.Context, _incomplete: str) -> Iterator[str]:
+def _keys(_ctx: click.Context, incomplete: str) -> Iterator[str]:
+    """``KEY=``; behind that the values of the key, where they are known."""
     from liverl.config.schema import leaves
 
-    yield from (f"{key}=" for key in leaves())
+    key, assigned, _ = incomplete.partition("=")
+    if not assigned:
+        yield from (f"{key}=" for key in leaves())
+        return
+    values = _THEIRS[key]() if key in _THEIRS else _values(leaves().get(key))
+    yield from (f"{key}={value}" for value in values)
+
+
+def _themes() -> Iterator[str]:
+    from liverl_tui.text.theme_names import AUTO, FULL
+
+    yield from (AUTO, *FULL)
+
+
+# Keys whose values the configuration does not know -> where they come from.
+_THEIRS: dict[str, Callable[[], Iterable[str]]] = {"ui.theme": _themes}
+
+
+def _values(kind: object) -> Iterator[str]:
+    """The values of a type that has few: of a choice, and of yes or no."""
+    from msgspec import inspect
+
+    for each in kind.types if isinstance(kind, inspect.UnionType) else (kind,):
+        if isinstance(each, inspect.LiteralType):
+            yield from map(str, each.values)
+        elif isinstance(each, inspect.BoolType):
+            yield from ("true", "false")
 
 
 def _profiles(_ctx: click.Context, _incomplete: str) -> Iterable[str]:

@@ -44,7 +44,8 @@ HEAD = ("run", "state", "started", "steps", "reward", "time", "model", "director
 )
 @run_options
 def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort) -> int:
-    """List runs, newest first: reward is the mean of the first and of the last three steps.
+    """List runs, newest first: reward is the mean of the first and of the last three steps. Where a run has validated,
+    the checkpoint with the highest score is named.
 
     `unsupervised`: the backend has died, and the services of the run may still be running; adopt them with:
     liverl-tui up --run DIR.
@@ -75,7 +76,8 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort)
 
 
 def table(rows: Sequence[RunListed]) -> Iterator[str]:
-    """A head and one line for each run; behind it what is left of it, and why it failed."""
+    """A head and one line for each run; behind it its best checkpoint by validation, what is left of
+    it, and why it failed."""
     head, *lines = aligned([HEAD, *map(_cells, rows)])
     yield head
     for line, one in zip(lines, rows, strict=True):
@@ -107,6 +109,8 @@ def _reward(one: RunListed) -> str:
 
 
 def _notes(one: RunListed) -> Iterator[str]:
+    if one.best_words:
+        yield one.best_words
     if one.sandboxes_left:
         yield f"{quantity(one.sandboxes_left, 'sandbox', 'sandboxes')} left: clean --sandboxes"
     if one.cause:

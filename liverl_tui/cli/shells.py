@@ -134,8 +134,10 @@ class _Bash(BashComplete):
         return words, self._typed
 
     def format_completion(self, item: CompletionItem) -> str:
-        """Without what readline holds for another word, as in ``crash:proxy``."""
+        """Without what readline holds for another word, as in ``crash:proxy`` and ``ui.theme=liverl-light``."""
         kept = self._typed[: -len(self._held) or None] if self._typed.endswith(self._held) else ""
+        if kept.startswith("--"):  # of OPTION=KEY=VALUE, click answers KEY=VALUE
+            kept = kept.partition("=")[2]
         return f"{item.type},{item.value.removeprefix(kept)}"
 
 

@@ -15,7 +15,7 @@ from liverl.util.visible import visible
 from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
 from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
-from liverl_tui.text.words import UNKNOWN, duration, number, one_line, size
+from liverl_tui.text.words import UNKNOWN, duration, number, one_line, size, step_word
 
 GAP = "   "
 _LONGEST = 40  # characters of a task or an ending
@@ -49,7 +49,7 @@ def _phase(name: str) -> Callable[[TrialHead, float], str]:
 
 COLUMNS: tuple[Column, ...] = (
     Column("NAME", lambda head, now: one_line(head.name) or UNKNOWN, 0, least=24),
-    Column("STEP", lambda head, now: UNKNOWN if head.step is None else str(head.step), 5, right=True),
+    Column("STEP", lambda head, now: step_word(head.step, head.validated, UNKNOWN), 5, right=True),
     Column("STATE", lambda head, now: head.state.replace("_", " "), 0, least=8),
     Column("REWARD", lambda head, now: reward_cell(head), 0, right=True),
     Column("TURNS", lambda head, now: UNKNOWN if head.dumped else str(head.turns), 6, right=True),
@@ -207,6 +207,7 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("path", head.path),
         ("task", head.task),
         ("step", "" if head.step is None else str(head.step)),
+        ("validation after step", "" if head.validated is None else str(head.validated)),
         ("state", head.state.replace("_", " ")),
         ("rewards", rewards or (reward_cell(head) if head.reward is not None else "none")),
         ("no reward", head.no_reward),

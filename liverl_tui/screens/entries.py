@@ -17,6 +17,7 @@ from liverl_tui.keys.of_run import worded
 from liverl_tui.keys.questions import QUESTIONS
 from liverl_tui.screens.finder import QUERY_MOST
 from liverl_tui.text import themes
+from liverl_tui.text.status_label import shown_owner
 from liverl_tui.text.words import state_word
 from liverl_tui.typed.command import Here
 from liverl_tui.typed.table import COMMANDS, act_of_line
@@ -165,7 +166,7 @@ def _of_gpus(app: Host) -> Iterator[Entry]:
     for gpu in app.view.snapshot.gpus if app.view.snapshot is not None else ():
         yield Entry(
             f"gpu {gpu.index}",
-            f"Show its details ({gpu.owner})",
+            f"Show its details ({shown_owner(gpu.owner)})",
             functools.partial(app.navigation.open_gpu, gpu.uuid),
         )
 

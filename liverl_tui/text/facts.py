@@ -14,7 +14,7 @@ from liverl.diagnose.muting import muted_words
 from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
 from liverl.util.ages import step_length
 from liverl.util.plural import plural, quantity
-from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
+from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of, shown_owner
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
 
 _STATES_WITH_WORK = ("starting", "running", "stopping")
@@ -262,7 +262,9 @@ def gpu_words(s: Snapshot) -> str | None:
     if free:
         words.append(f"free: {', '.join(free)}")
     words += [
-        f"GPU {g.index}: {one_line(g.owner)}" for g in s.gpus if g.index not in held and g.owner != "free"
+        f"GPU {g.index}: {one_line(shown_owner(g.owner))}"
+        for g in s.gpus
+        if g.index not in held and g.owner != "free"
     ]
     return "; ".join(words)
 

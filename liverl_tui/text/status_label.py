@@ -160,15 +160,21 @@ def owner_of(gpu: GpuStatus, snapshot_index: SnapshotIndex) -> str | None:
     )
 
 
+def shown_owner(owner: str) -> str:
+    """The owner of a GPU in words: of a process that /proc does not show, it is not known whose it is."""
+    return owner.replace("unknown (pid namespace)", "not visible from here")
+
+
 def owner_words(gpu: GpuStatus, width: int) -> str:
     """The owner of a GPU; shortened (``pid 4123 (ann)``, then ``4123 (ann)``) where it is wider than ``width``
     characters, by what the verdict beside it says too."""
-    if len(gpu.owner) <= width:
-        return gpu.owner
-    shared = gpu.owner.split(" + ")
+    owner = shown_owner(gpu.owner)
+    if len(owner) <= width:
+        return owner
+    shared = owner.split(" + ")
     if len(shared) == 2 and "trainer" in shared:  # the replica beside verl's trainer is the one to tell apart
         return short_name(next(name for name in shared if name != "trainer"), width)
-    shorter = gpu.owner.replace("foreign pid", "pid").replace("unknown (pid namespace)", "unknown")
+    shorter = owner.replace("foreign pid", "pid").replace(" from here", "")
     return shorter if len(shorter) <= width else shorter.removeprefix("pid ")
 
 
@@ -193,7 +199,7 @@ def of_gpu(
             return StatusLabel("▲", "foreign", "warn", True)
         if "not measured" in gpu.owner:  # without a backend
             return StatusLabel("-", "not measured", "dim")
-        return StatusLabel("?", "unknown pid namespace", "dim")
+        return StatusLabel("?", "holder not visible", "dim")
     replica, service = snapshot_index.replicas.get(name), snapshot_index.services.get(name)
     if replica is not None:
         label = of_replica(replica, snapshot_index, now)

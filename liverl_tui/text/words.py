@@ -158,3 +158,11 @@ def short_name(name: str, width: int) -> str:
 def action_words(action: str) -> str:
     """A symptom's action for people: ``add a replica`` for ``scale +1``, otherwise unchanged (``restart proxy``)."""
     return "add a replica" if action == "scale +1" else action
+
+
+def step_word(step: int | None, validated: int | None, unknown: str = "-") -> str:
+    """The step of a trial in four columns: ``12``; ``val8`` of a validation after that step, ``v12`` from 10 on;
+    else ``unknown``."""
+    if step is not None:
+        return str(step)
+    return unknown if validated is None else f"{'val' if validated < 10 else 'v'}{validated}"

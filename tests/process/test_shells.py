@@ -28,6 +28,9 @@ TYPED = (
     ("up --profile herm", "up --profile hermes %"),
     ("up --profile=herm", "up --profile=hermes %"),
     ("up --set model.tool_p", "up --set model.tool_parser=%"),
+    ("up --set ui.theme=liverl-l", "up --set ui.theme=liverl-light %"),
+    ("up --set=ui.theme=liverl-l", "up --set=ui.theme=liverl-light %"),
+    ("up --set proxy.trials_through=sess", "up --set proxy.trials_through=sessions %"),
     ("doctor logs/tr", "doctor logs/trainer.log %"),
     ("trials show --run runs/proj/first trial-003", "trials show --run runs/proj/first trial-003 %"),
 )

@@ -104,7 +104,7 @@ def test_the_table_answers_who_holds_it() -> None:
     ]
     assert other.split()[:9] == ["4711", "ada", "31G", "n/a", "C+G", "n/a", "1.0G", "1m", "foreign"]
     assert hidden.split()[:4] == ["812345", "n/a", "n/a", "n/a"]
-    assert hidden.endswith("(another pid namespace)")
+    assert hidden.endswith("(outside this container)")
     assert any("sm n/a" in note for note in notes) and any("gpu-mem n/a" in note for note in notes)
     outside = processes(replace(detail, own_namespace=False))[3]
     assert outside.endswith("(hidden, or it has just ended)")
@@ -115,7 +115,7 @@ def test_one_line_says_who_holds_it() -> None:
         DETAIL, processes=(MINE, replace(MINE, pid=5, memory=GIB), OTHER, HIDDEN), own_namespace=True
     )
     shown = holders(gpu(0), detail)
-    assert shown == "r0 88G, foreign pid 4711 (ada) 31G, pid 812345 (another pid namespace)"
+    assert shown == "r0 88G, foreign pid 4711 (ada) 31G, pid 812345 (outside this container)"
     assert holders(gpu(0), replace(detail, processes=(OTHER,))) == "r0 (reserved), foreign pid 4711 (ada) 31G"
     assert holders(gpu(0, owner="free"), replace(DETAIL, processes=(), reserved_for=None)) == "free"
     assert holders(gpu(0, owner="r0 + foreign pid 7 (x)"), None) == "r0 + foreign pid 7 (x)"

@@ -54,7 +54,7 @@ def verdict(card: GpuStatus, *replicas: ReplicaStatus, **fields: Any) -> StatusL
         (gpu(0, owner="free"), "○ free", False),
         (gpu(0, owner="foreign pid 4123 (ann)"), "▲ foreign", True),
         (gpu(0, owner="r0 + foreign pid 4123 (ann)"), "▲ shared, foreign process", True),
-        (gpu(0, owner="unknown (pid namespace)"), "? unknown pid namespace", False),
+        (gpu(0, owner="unknown (pid namespace)"), "? holder not visible", False),
         (gpu(0, owner="unknown (not measured)"), "- not measured", False),
         (gpu(0, utilization=None), "- n/a (driver)", False),
         (gpu(0, utilization=None, name="NVIDIA H200 MIG 1g.18gb"), "- n/a (MIG part)", False),

@@ -134,7 +134,7 @@ async def test_two_marked_runs_are_compared(root: Path) -> None:
         await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
         curves = screen.app.screen.query_one(CurvesPane)
         assert "A falling" in curves.text and "B rising" in curves.text
-        assert re.search(r"reward  A 0  B 0\.75  B \+0\.\d+ from [4-6]\b", curves.text)
+        assert re.search(r"reward  A 0  B 0\.75  B 0\.\d+ above A from step [4-6] on\b", curves.text)
         differences = screen.app.screen.query_one(DifferencesPane)
         await screen.until(lambda: "algorithm.learning_rate" in differences.text)
         assert "2e-06" in differences.text and "alert reward_flat: only A" in "\n".join(

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 from kit.trial_folders import FAILED, FILE, GONE, TOOL, T, call, lines, put
+from msgspec.structs import replace
 
 from liverl.model import TrialHead
+from liverl.observe.trials.cut_off import in_step
+from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.scanner import LineReader
+from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.observe.trials.trial import Trial, over
+from liverl_tui.text.words import step_word
 
 
 class One:
@@ -185,6 +191,38 @@ def test_a_failed_call_tells_when_the_trial_began(one: One) -> None:
     one.put(FILE, lines(FAILED | {"request_time": None}, FAILED | {"request_time": T - 60}))
     assert one.head().started_at == T - 60
     assert one.head().turns == 0
+
+
+def test_a_validation_says_after_which_step_it_ran(tmp_path: Path) -> None:
+    one = One(tmp_path, "a-0a1b2c3d", None)
+    one.put("liverl.json", '{"task": "a", "validation_after_step": 8}')
+    head = one.head()
+    assert (head.step, head.validated) == (None, 8)
+    starts = TrainerStarts(tmp_path)
+    starts._times = [T - 1000]
+    assert in_step(head, starts, StepTimes(tmp_path)) == (head, True), "of no step of training"
+    assert in_step(replace(head, validated=None), starts, StepTimes(tmp_path))[0].step == 1
+    read = read_trajectory(one.folder)
+    assert (read.step, read.validated) == (None, 8)
+    index = TrialIndex()
+    index.put(head)
+    assert index.head(0).validated == 8
+
+
+@pytest.mark.parametrize(
+    ("step", "validated", "word"),
+    [
+        (3, None, "3"),
+        (0, None, "0"),
+        (None, 8, "val8"),
+        (None, 120, "v120"),
+        (None, 0, "val0"),
+        (None, None, "-"),
+        (3, 2, "3"),
+    ],
+)
+def test_the_step_of_a_trial_in_a_word(step: int | None, validated: int | None, word: str) -> None:
+    assert step_word(step, validated) == word
 
 
 def test_the_result_and_the_configuration_name_task_and_step(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.trajectory import TrajectoryReader, read_trajectory
 from liverl.observe.trials.trial import Trial
 from liverl_tui.widgets.trajectory.document import build
-from liverl_tui.widgets.trajectory.session import session_lines
+from liverl_tui.widgets.trajectory.session import session_lines, session_summary
 
 MESSAGES = [
     {"role": "system", "content": "You are an agent."},
@@ -300,11 +300,12 @@ def test_the_lines_of_a_session() -> None:
         ignored=("store",),
     )
     assert list(session_lines(facts)) == [
-        "carrier     sessions: tokens in, tokens out",
+        "recorded    by the session proxy: the tokens that were sampled, not their text",
         "rows        1 main, 1 rewrite, 2 sub, 1 hidden (hidden: kept, not trained)",
         "requests    12 answered, 1 joined to an equal one, 1 refused as longer than the context, "
         "2 refused: no turns left",
-        "replies     3 healed (text would have broken the row), 2 cut by a weight update and continued, "
+        "replies     3 kept as sampled (healed): their text would give other tokens, "
+        "2 cut by a weight update and continued, "
         "1 continued on another replica, 1 given as plain text: their tool parser failed",
         "history     1 changed histories, 2 sub-agents, 3 side questions",
         "tokens      51.7k prompt, 536 sampled, 25% of them by sub-agents",
@@ -313,6 +314,7 @@ def test_the_lines_of_a_session() -> None:
         "versions    v3 to v5",
         "time        model 12.3 s, tools 4.5 s, last gap between two requests 1.2 s, without a replica 61.0 s",
     ]
+    assert session_summary(facts) == "12 requests in 4 rows of tokens for training, 3 replies kept as sampled"
     early = list(
         session_lines(
             SessionFacts(
@@ -321,6 +323,7 @@ def test_the_lines_of_a_session() -> None:
         )
     )
     assert early[1] == "rows        1 main, so far" and "versions    v0" in early
+    assert session_summary(SessionFacts({"main": 1})) == "1 row of tokens for training, so far"
     assert len(list(session_lines(SessionFacts({"main": 1}, {}, ended=True)))) == 2, (
         "the reference counts nothing"
     )

@@ -225,4 +225,30 @@ def test_a_step_begins_with_its_first_trial_as_far_as_its_event_allows(
     from liverl.offline.step_timeline import TrialLane, _bounds
 
     lane = TrialLane("t", "t", "finished", None, (Span("model", began, began + 1.0),))
-    assert _bounds(3, 10.0, (FinishedStep(3, after, AT + 20),), [lane]) == bounds
+    assert _bounds(3, 10.0, 0.0, (FinishedStep(3, after, AT + 20),), [lane]) == bounds
+
+
+# Of real steps of GRPO on two GPUs, in seconds since the first trial: metrics written between two looks, and how long
+# the step, its parts and the validation behind it took.
+BESIDE = {
+    "validation behind the step": ({"timing_s/step": 8.0, "timing_s/testing": 2.0}, (9.2, 10.2), 0.0),
+    "a checkpoint behind the step": (
+        {"timing_s/step": 8.0, "timing_s/save_checkpoint": 2.0},
+        (9.2, 10.2),
+        0.0,
+    ),
+    "nothing behind it": ({"timing_s/step": 10.0}, (9.4, 10.1), 0.0),
+    "validation in the step": ({"timing_s/step": 10.0, "timing_s/testing": 2.0}, (9.4, 10.1), 0.0),
+    "written later than anything explains": ({"timing_s/step": 8.0}, (9.2, 10.2), 1.2),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_step_begins_with_its_first_trial_whatever_follows_before_its_metrics_are_written(
+    name: str,
+) -> None:
+    values, (after, by), late = BESIDE[name]
+    values = {"timing_s/gen": 4.2, "timing_s/update_actor": 3.7, **values}
+    finished = (FinishedStep(2, AT - 1, AT), FinishedStep(3, AT + after, AT + by))
+    found = of(trial({"agent": 4.0}, ended=AT + 4), values=values, finished=finished)
+    assert found.begin == AT and found.end == pytest.approx(AT + late + values["timing_s/step"])

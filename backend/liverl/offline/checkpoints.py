@@ -170,6 +170,18 @@ def list_checkpoints(run_dir: Path) -> CheckpointList:
     )
 
 
+def usable_checkpoint(run_dir: Path, step: int) -> str:
+    """The path of a run's checkpoint of this step; empty if there is none, or it is not complete. Blocking."""
+    base = Path(os.path.realpath(place_of(run_dir)))
+    try:
+        path = checkpoint_steps(base).get(step)
+        latest, why_none = latest_step(base)
+    except OSError:
+        return ""
+    found = _looked_at(step, path, latest, why_none) if path is not None else None
+    return found.path if found is not None and found.state != "incomplete" else ""
+
+
 def _looked_at(step: int, path: Path, latest: int | None, why_none: str) -> CheckpointFiles | None:
     try:
         return read_checkpoint(step, path, latest, why_none)

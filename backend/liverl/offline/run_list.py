@@ -25,8 +25,9 @@ class RunListed(msgspec.Struct, frozen=True):
     """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and ``reward_last``:
     means of its first and last three steps, of fewer than six both the mean of all; ``seconds``: from the start of its
     newest attempt to its end, or to its last sign; ``model``: the path of its weights; ``sandboxes_left``: how many
-    things a run that is not live has left in Docker or a cluster, by its files, None if it has begun none. None: not
-    known."""
+    things a run that is not live has left in Docker or a cluster, by its files, None if it has begun none;
+    ``validation``: its highest score, after the step ``validation_step``, and ``best_checkpoint``: the path of that
+    step's checkpoint, empty without one, or if it is not complete. None: not known."""
 
     run: str
     run_dir: str
@@ -43,6 +44,19 @@ class RunListed(msgspec.Struct, frozen=True):
     model: str = ""
     cause: str = ""
     smoke: bool = False
+    validation: float | None = None
+    validation_step: int | None = None
+    best_checkpoint: str = ""
+
+    @property
+    def best_words(self) -> str:
+        """Its best checkpoint by validation as a phrase; empty without a validation."""
+        if self.validation is None or self.validation_step is None:
+            return ""
+        score = f"validation {self.validation:.4g}"
+        if self.best_checkpoint:
+            return f"best checkpoint: step {self.validation_step}, {score}"
+        return f"best {score} after step {self.validation_step}: no checkpoint of it"
 
 
 def listed(info: RunInfo) -> RunListed:
@@ -52,6 +66,8 @@ def listed(info: RunInfo) -> RunListed:
     result = run.read_result() if ended else None
     now = run.read_snapshot()
     rewards = now.rewards if now is not None else None
+    # The numbers of a smoke run mean nothing.
+    best = rewards.validation if rewards is not None and now is not None and not now.smoke else None
     began = (
         result.started_at if result is not None else now.started_at if now is not None else info.started_at
     )
@@ -72,6 +88,9 @@ def listed(info: RunInfo) -> RunListed:
         _model(run),
         result.cause.text if result is not None and result.cause is not None else "",
         now is not None and now.smoke,
+        best.best if best is not None else None,
+        best.best_step if best is not None else None,
+        _checkpoint(run, best.best_step) if best is not None else "",
     )
 
 
@@ -119,6 +138,12 @@ def _step(run: RunDir) -> int | None:
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
     return step if isinstance(step, int) else None
+
+
+def _checkpoint(run: RunDir, step: int) -> str:
+    from liverl.offline.checkpoints import usable_checkpoint
+
+    return usable_checkpoint(run.path, step)
 
 
 def _model(run: RunDir) -> str:

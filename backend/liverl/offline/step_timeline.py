@@ -155,7 +155,7 @@ def timeline(
         else lane
         for lane in lanes
     ]
-    begin, end = _bounds(step, seconds, finished, lanes)
+    begin, end = _bounds(step, seconds, parts.beside(values), finished, lanes)
     over = any(one.step == step for one in finished) or bool(values)
     if not over and begin is not None:
         end = max(now, end or now)
@@ -186,13 +186,18 @@ def _within(at: float, begin: float | None, end: float | None) -> bool:
 
 
 def _bounds(
-    step: int, seconds: float | None, finished: Sequence[FinishedStep], lanes: Sequence[TrialLane]
+    step: int,
+    seconds: float | None,
+    beside: float,
+    finished: Sequence[FinishedStep],
+    lanes: Sequence[TrialLane],
 ) -> tuple[float | None, float | None]:
     """Begin and end: from the event of the step's end and its length, else from its trials. Trials that began before,
     as in asynchronous training, belong to it.
 
     The event says between which two looks the metrics were written. Within these the step ends so that it begins with
-    its first trial: else its rollouts would be drawn seconds behind its trials."""
+    its first trial: else its rollouts would be drawn seconds behind its trials. ``beside``: the seconds from its end
+    until its metrics were written, see ``parts.beside``."""
     own = next((one for one in reversed(finished) if one.step == step), None)
     before = next((one for one in reversed(finished) if one.step == step - 1), None)
     begins = [span.begin for lane in lanes for span in lane.spans]
@@ -200,9 +205,10 @@ def _bounds(
     end = own.by if own is not None else max(ends, default=None)
     begin = min(begins, default=None)
     if own is not None and seconds is not None:
+        earliest, end = own.after - beside, own.by - beside
         if begin is not None:
-            end = min(own.by, max(own.after, begin + seconds))
-        begin = min((end or own.by) - seconds, begin if begin is not None else own.by)
+            end = min(end, max(earliest, begin + seconds))
+        begin = min(end - seconds, begin if begin is not None else end)
     elif begin is None and before is not None and own is not None:
         begin = before.by
     return (begin, end) if begin is not None and end is not None and begin < end else (None, None)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from liverl.model import TrialHead
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import count, one_line
+from liverl_tui.text.words import count, one_line, step_word
 from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column
@@ -199,7 +199,7 @@ def _spans_among_trials(
     means = _means(group)
     cells: dict[str, Span | list[Span]] = {
         "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
-        "step": ("-" if step is None else str(step), "dim"),
+        "step": (step_word(step, group.trials[0].validated), "dim"),
         "task": (one_line(task), style),
         "calls": (f"✖ {group.zero} NONE", "alarm") if group.zero else _tools(group),
         "reward": ("-", "dim") if rewards is None else (f"{rewards[0]:.2f}", style),
@@ -221,7 +221,7 @@ def _group_spans(
     step, task, _, earlier = group.key
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
-        "step": ("-" if step is None else str(step), "dim"),
+        "step": (step_word(step, group.trials[0].validated), "dim"),
         "task": (one_line(task), "dim" if earlier else "text"),
         "state": (_states(group, ended), "dim" if earlier else "text"),
         "reward": _reward(group),
@@ -263,7 +263,7 @@ def _lone_spans(
     room = next((wide for column, wide in chosen if column.name == "task"), 0)
     cells: dict[str, Span | list[Span]] = {
         "size": state_of(head, link),
-        "step": ("-" if head.step is None else str(head.step), "dim"),
+        "step": (step_word(head.step, head.validated), "dim"),
         "task": (task_with_id(head.task, short_id, room), "text"),
         "state": (UNKNOWN if head.dumped else f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),

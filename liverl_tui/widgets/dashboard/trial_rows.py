@@ -12,7 +12,7 @@ from liverl.observe.trials.query import parse
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
-from liverl_tui.text.words import count, number, one_line, short_name
+from liverl_tui.text.words import count, number, one_line, short_name, step_word
 from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column
@@ -121,7 +121,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             width,
             context.wanted,
             state_of(head, context.link),
-            head.step,
+            step_word(head.step, head.validated),
             head.task,
             context.ids.get(head.path, ""),
             turns_of(head),
@@ -143,7 +143,7 @@ def _trial_spans(
     width: int,
     wanted: Wanted,
     state: Span,
-    step: int | None,
+    step: str,
     task: str,
     short_id: str,
     turns: Span,
@@ -160,7 +160,7 @@ def _trial_spans(
     """The spans of a trial's line. Cached, so it depends on nothing but its arguments."""
     cells: dict[str, Span | list[Span]] = {
         "state": state,
-        "step": ("-" if step is None else str(step), "dim"),
+        "step": (step, "dim"),
         "turns": turns,
         "calls": calls,
         "reward": (reward_word(reward), "dim" if reward is None else "text"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from liverl.control.gpu_detail import GpuDetail, GpuProcess
 from liverl.model import GpuStatus
+from liverl_tui.text.status_label import shown_owner
 from liverl_tui.text.words import UNKNOWN, age, one_line, percent, size
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row
@@ -20,7 +21,7 @@ def holders(gpu: GpuStatus, detail: GpuDetail | None) -> str:
     """Who holds a GPU: services of the run and foreign processes, each with its GPU memory; without a detail, its
     owner."""
     if detail is None:
-        return gpu.owner
+        return shown_owner(gpu.owner)
     memory: dict[str, int | None] = {}
     for process in detail.processes:
         name = holder(process, detail.own_namespace)
@@ -45,7 +46,7 @@ def holder(process: GpuProcess, own_namespace: bool) -> str:
 
 def hidden_words(own_namespace: bool) -> str:
     """Why nothing but the pid is known."""
-    return "(another pid namespace)" if own_namespace else "(hidden, or it has just ended)"
+    return "(outside this container)" if own_namespace else "(hidden, or it has just ended)"
 
 
 def process_rows(gpu: GpuStatus, detail: GpuDetail | None, now: float, width: int) -> Iterable[Row]:

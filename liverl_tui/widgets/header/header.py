@@ -313,11 +313,30 @@ def _matters(snapshot: Snapshot) -> bool:
     )
 
 
+_LEAST_WORDS = 16  # columns: of less than so many nobody can tell what they were about
+
+
+def why_words(why: str, width: int) -> str:
+    """``why`` in one row: what it says last is what can be done about it, so that its middle gives way."""
+    first, _, rest = why.partition("; ")
+    middle, _, last = rest.rpartition("; ")
+    head = first.partition(": ")[0]
+    told = middle or first.partition(": ")[2]
+    room = width - len(last) - 2
+    if len(why) <= width or not last or len(last) > width:
+        return why
+    if told and len(head) + 2 + len(told) <= room:
+        return f"{head}: {told}; {last}"
+    if told and room >= _LEAST_WORDS:
+        return f"{fit(told, min(len(told), room))}; {last}"
+    return next(form for form in (f"{head}; {last}", last) if len(form) <= width)
+
+
 def below_rows(view: View, snapshot: Snapshot, now: float, width: int, absence: str = "") -> list[Row]:
     """The rows below the second one, the most important first: why the backend is not reached, the command that goes
     on, what has happened since the last visit (``absence``), the alerts; without any of these, the newest event above
     ``debug`` of a run that goes on."""
-    rows = [Row((one_line(view.why), "warn"))] if view.why and not view.live else []
+    rows = [Row((why_words(one_line(view.why), width), "warn"))] if view.why and not view.live else []
     result = snapshot.result
     resume = one_line(result.resume) if result is not None and result.resume is not None else None
     command = next_command(result) if result is not None else None

@@ -57,9 +57,7 @@ class ChartGrid(Pane):
         if charts.maximised:
             self.per_line = 1
             return [[charts.selected]]
-        most = max(1, min(MOST, width // NARROWEST))
-        # No more rows of charts than with as many as possible side by side, and these rows evenly filled.
-        self.per_line = -(-count // -(-count // most))
+        self.per_line = side_by_side(count, max(1, min(MOST, width // NARROWEST)))
         lines = [list(range(i, min(i + self.per_line, count))) for i in range(0, count, self.per_line)]
         visible = max(1, min(len(lines), height // LEAST))
         line = charts.selected // self.per_line
@@ -88,16 +86,11 @@ class ChartGrid(Pane):
         room = height - len(rows)
         for number_, line in enumerate(lines):
             tall = room // len(lines) + (number_ < room % len(lines))
-            wide = (width - self.per_line + 1) // self.per_line
             blocks = []
-            for place, index in enumerate(line):
-                self._places.append((place * (wide + 1), len(rows), wide, tall, index))
+            for index, (x, wide) in zip(line, places(width, len(line)), strict=True):
+                self._places.append((x, len(rows), wide, tall, index))
                 blocks.append(self._chart(index, wide, tall))
-            for parts in zip_longest(*blocks, fillvalue=()):
-                row = Row()
-                for place, spans in enumerate(parts):
-                    row.spans += [(" ", "text"), *spans] if place else spans
-                rows.append(row)
+            rows += [Row(*spans) for spans in beside(blocks)]
         # Free the pictures of charts that were removed.
         self._pictures = {key: entry for key, entry in self._pictures.items() if key in keys}
         return rows
@@ -189,6 +182,29 @@ class ChartGrid(Pane):
         points = self.charts.points(key)
         pairs = zip(points.steps, points.values, strict=True)
         return "\n".join([f"step\t{key}", *(f"{step}\t{value!r}" for step, value in pairs)])
+
+
+def side_by_side(count: int, most: int) -> int:
+    """How many of ``count`` charts, at least one, stand in a row of at most ``most``: no more rows than with as many as
+    possible in each, and these evenly filled."""
+    return -(-count // -(-count // most))
+
+
+def places(width: int, count: int) -> list[tuple[int, int]]:
+    """(first column, columns) of ``count`` charts side by side that fill ``width`` columns, a blank one between two."""
+    ends = [(n + 1) * (width + 1) // count for n in range(count)]
+    return [(begin, end - 1 - begin) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def beside(blocks: Iterable[list[list[Span]]]) -> list[list[Span]]:
+    """The rows of charts side by side, a blank column between two."""
+    rows = []
+    for parts in zip_longest(*blocks, fillvalue=()):
+        spans: list[Span] = []
+        for place, part in enumerate(parts):
+            spans += [(" ", "text"), *part] if place else list(part)
+        rows.append(spans)
+    return rows
 
 
 def exactly(spans: list[Span], width: int) -> list[Span]:

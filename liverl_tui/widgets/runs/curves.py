@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,10 @@ from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.pane import Pane
 from liverl_tui.widgets.metrics.axes import number
 from liverl_tui.widgets.metrics.chart import Line, overlay
-from liverl_tui.widgets.metrics.grid import exactly
+from liverl_tui.widgets.metrics.grid import beside, exactly, places, side_by_side
 
 if TYPE_CHECKING:
+    from liverl.observe.metrics.parting import Parting
     from liverl.offline.compare import Comparison, Curve
 
 NARROWEST, LEAST, MOST = 60, 8, 4  # columns and rows of a chart, its title included; charts side by side
@@ -88,7 +88,7 @@ class CurvesPane(Pane):
             return [self.title_row(width, ""), Row((f" {self.words}", "dim"))]
         rows = [self.title_row(width, facts), *self._legend(width)]
         room = height - len(rows)
-        across = 1 if self.alone else max(1, min(MOST, width // NARROWEST, len(curves)))
+        across = 1 if self.alone else side_by_side(len(curves), max(1, min(MOST, width // NARROWEST)))
         down = 1 if self.alone else max(1, min(room // LEAST, -(-len(curves) // across)))
         self._per_line = across
         self._selected = max(0, min(self._selected, len(curves) - 1))
@@ -97,16 +97,12 @@ class CurvesPane(Pane):
         shown = curves[self._top * across : (self._top + down) * across]
         if self.alone:
             shown = curves[self._selected : self._selected + 1]
-        wide = (width - across + 1) // across
-        for row in range(0, len(shown), across):
-            place = row // across
-            tall = room // down + (place < room % down)
-            blocks = [self._chart(curve, wide, tall) for curve in shown[row : row + across]]
-            for parts in zip_longest(*blocks, fillvalue=()):
-                spans: list[Span] = []
-                for index, part in enumerate(parts):
-                    spans += [(" ", "text"), *part] if index else list(part)
-                rows.append(Row(*spans))
+        for begin in range(0, len(shown), across):
+            charts, number_ = shown[begin : begin + across], begin // across
+            tall = room // down + (number_ < room % down)
+            sizes = places(width, len(charts))
+            blocks = [self._chart(curve, wide, tall) for curve, (_, wide) in zip(charts, sizes, strict=True)]
+            rows += [Row(*spans) for spans in beside(blocks)]
         if len(shown) < len(curves):
             rows[0] = self.title_row(
                 width,
@@ -145,11 +141,9 @@ class CurvesPane(Pane):
         for letter, style, key, series in zip(LETTERS, STYLES, curve.keys, self._series, strict=False):
             if key is not None and series[key].values:
                 spans.append((f"  {letter} {number(series[key].values[-1])}", style))
-        for letter, found in zip(LETTERS[1:], curve.partings, strict=False):
-            if found is not None and found.parts is not None and found.by is not None:
-                sign = "+" if found.by > 0 else "-"
-                spans.append((f"  {letter} {sign}{number(abs(found.by))} from {found.parts}", "dim"))
-        return exactly(spans, width)
+        room = width - sum(len(text) for text, _ in spans)
+        told = next((words for words in title_partings(curve.partings) if len(words) <= room), "")
+        return exactly([*spans, (told, "dim")], width)
 
     def _lines(self, curve: Curve) -> list[Line]:
         lines = []
@@ -198,3 +192,17 @@ class CurvesPane(Pane):
             if found is not None
         ]
         return f"{curve.name}: {'; '.join(told)}"
+
+
+def title_partings(partings: Sequence[Parting | None]) -> tuple[str, str]:
+    """Where the other runs leave the first one, by how much on average and from which step on, and shorter."""
+    known = [
+        (letter, "above" if found.by > 0 else "below", number(abs(found.by)), found.parts)
+        for letter, found in zip(LETTERS[1:], partings, strict=False)
+        if found is not None and found.parts is not None and found.by is not None
+    ]
+    first = LETTERS[0]
+    return (
+        "".join(f"  {letter} {by} {side} {first} from step {step} on" for letter, side, by, step in known),
+        "".join(f"  {letter} {side} {first}" for letter, side, _, _ in known),
+    )

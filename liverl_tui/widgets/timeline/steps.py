@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from liverl.util.plural import quantity
-from liverl_tui.widgets.base.cells import Row, with_below
+from liverl_tui.widgets.base.cells import Row, Span, with_below
 from liverl_tui.widgets.base.cursor_list import CursorList
-from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, seconds_word, stacked
+from liverl_tui.widgets.metrics.chart import ChartStyle, picture
+from liverl_tui.widgets.metrics.grid import MOST, NARROWEST, beside, exactly, places, side_by_side
+from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, look, seconds_word, stacked
 from liverl_tui.widgets.timeline.step import note_rows
 
 if TYPE_CHECKING:
     from liverl.util.parquet import Value
 
 Parts = Mapping[str, float]
+NUMBERED = 160  # columns from which on the seconds of each part stand behind its bar
+_NUMBERS = 12  # columns of these, for each part
+_CHART = 8  # least rows of a chart, its title included
+_SHARE = 0.01  # of all seconds: parts that took less have no chart
+_DRAWN = 3  # steps from which on a chart says more than the bars
+_OUTLIER, _SEVERAL = (
+    1.5,
+    5,
+)  # times the second longest step: a longer one of so many steps does not set the scale
+
+
+class _Seconds:
+    """The seconds of a part over the steps."""
+
+    def __init__(self, steps: Mapping[str, tuple[Parts, float]], part: str) -> None:
+        self.steps: Sequence[int] = array("q", map(int, steps))
+        self.values: Sequence[float] = array("d", (parts.get(part, math.nan) for parts, _ in steps.values()))
 
 
 class StepsPane(CursorList):
@@ -33,7 +54,7 @@ class StepsPane(CursorList):
     def take(self, steps: Mapping[int, tuple[Parts, float]]) -> None:
         """Show these steps: the seconds of the parts of each, and its own."""
         self._steps = {str(step): found for step, found in steps.items()}
-        self._longest = max((max(total, sum(parts.values())) for parts, total in steps.values()), default=0.0)
+        self._longest = scale_of([max(total, sum(parts.values())) for parts, total in steps.values()])
         if self._follows and self._steps:
             self._cursor = next(reversed(self._steps))
         self.update()
@@ -57,28 +78,84 @@ class StepsPane(CursorList):
         return quantity(len(self._steps), "step") if self._steps else "", "dim"
 
     def head(self, width: int) -> Row | None:
-        """The axis of the bars."""
+        """The axis of the bars, and the names of the parts whose seconds stand behind them."""
         if not self._steps:
             return None
-        return Row(
-            (f"{'step':>7} {'time':>6} ", "head"), (axis(0.0, self._longest, max(1, width - 15)), "head")
-        )
-
-    def row(self, key: str, width: int) -> Row:
-        """One step."""
-        parts, total = self._steps[key]
-        row = Row((f"{key:>7} ", "strong"), (f"{seconds_word(total):>6} ", "text"))
-        row.spans += stacked(parts, self._longest, max(1, width - 15))
+        row = Row((f"{'step':>7} {'time':>6} ", "head"), (axis(0.0, self._longest, self._bar(width)), "head"))
+        for part in self._numbered(width):
+            row.add(look(part).word, "head", _NUMBERS, ">")
         return row
 
+    def row(self, key: str, width: int) -> Row:
+        """One step. A bar that is longer than the scale ends in ``»``."""
+        parts, total = self._steps[key]
+        row = Row((f"{key:>7} ", "strong"), (f"{seconds_word(total):>6} ", "text"))
+        bar = stacked(parts, self._longest, self._bar(width))
+        if sum(parts.values()) > self._longest:
+            text, style = bar[-1]
+            bar = [*bar[:-1], (text[:-1], style), ("»", "warn")]
+        row.spans += bar
+        for part in self._numbered(width):
+            seconds = parts.get(part)
+            share = f" {100 * seconds / total:3.0f} %" if seconds is not None and total else ""
+            row.add("-" if seconds is None else seconds_word(seconds) + share, "dim", _NUMBERS, ">")
+        return row
+
+    def _present(self) -> list[str]:
+        return [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
+
+    def _numbered(self, width: int) -> list[str]:
+        return self._present() if width >= NUMBERED else []
+
+    def _bar(self, width: int) -> int:
+        return max(1, width - 15 - _NUMBERS * len(self._numbered(width)))
+
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The bars; below them what is slower than before, and what their characters mean."""
+        """The bars; below them a chart of each part where there is room, what is slower than before, and what the
+        characters mean."""
         if not self._steps:
             return super().compose_rows(width, height)
-        present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
         notes = note_rows(self.notes, width, height)
-        below = [*notes, *(Row(*spans) for spans in legend(present, width))]
-        return with_below(super().compose_rows(width, max(2, height - len(below))), below, height)
+        below = [*notes, *(Row(*spans) for spans in legend(self._present(), width))]
+        rows = list(super().compose_rows(width, max(2, height - len(below))))
+        rows += self._charts(width, height - len(rows) - len(below))
+        return with_below(rows, below, height)
+
+    def _charts(self, width: int, height: int) -> list[Row]:
+        """The seconds of the parts over the steps in ``height`` rows, those that took longest; a blank row above."""
+        sums = {
+            part: sum(parts.get(part, 0.0) for parts, _ in self._steps.values()) for part in self._present()
+        }
+        least = _SHARE * sum(sums.values())
+        longest = sorted((part for part in sums if sums[part] > least), key=lambda part: -sums[part])
+        lines = (height - 1) // _CHART
+        if len(self._steps) < _DRAWN or lines < 1 or not longest:
+            return []
+        most = max(1, min(MOST, width // NARROWEST))
+        shown = longest[: lines * most]
+        across = side_by_side(len(shown), most)
+        lines = -(-len(shown) // across)
+        rows, room = [Row()], height - 1
+        for line in range(lines):
+            tall = room // lines + (line < room % lines)
+            parts = shown[line * across : (line + 1) * across]
+            blocks = [
+                self._chart(part, wide, tall)
+                for part, (_, wide) in zip(parts, places(width, len(parts)), strict=True)
+            ]
+            rows += [Row(*spans) for spans in beside(blocks)]
+        return rows
+
+    def _chart(self, part: str, width: int, height: int) -> list[list[Span]]:
+        shown, points = look(part), _Seconds(self._steps, part)
+        newest = next((value for value in reversed(points.values) if math.isfinite(value)), 0.0)
+        title: list[Span] = [
+            (f" {shown.glyph} ", shown.style),
+            (f"{shown.word}, seconds over steps", "strong"),
+            (f"  {seconds_word(newest)}", "strong"),
+        ]
+        drawn = picture(points, width, height - 1, ChartStyle(ended=True, style=shown.style))
+        return [exactly(title, width), *drawn]
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there is none."""
@@ -93,9 +170,17 @@ class StepsPane(CursorList):
 
     def seconds_table(self) -> dict[str, list[Value]]:
         """The seconds of all steps: a row for each, with a column for each part that any of them has."""
-        present = [part for part in PARTS if any(part in parts for parts, _ in self._steps.values())]
         return {
             "step": list(self._steps),
             "seconds": [total for _, total in self._steps.values()],
-            **{part: [parts.get(part) for parts, _ in self._steps.values()] for part in present},
+            **{part: [parts.get(part) for parts, _ in self._steps.values()] for part in self._present()},
         }
+
+
+def scale_of(seconds: Sequence[float]) -> float:
+    """The seconds at the right end of the bars: of the longest step, or of the second longest where one step, such as
+    the first one with its compilation, would leave little room to all others."""
+    longest = sorted(seconds)
+    if len(longest) >= _SEVERAL and longest[-1] > _OUTLIER * longest[-2] > 0.0:
+        return longest[-2]
+    return longest[-1] if longest else 0.0

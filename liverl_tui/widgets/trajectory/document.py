@@ -29,7 +29,7 @@ from liverl_tui.text.trial_phases import rest_word
 from liverl_tui.text.words import count, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.trial_words import replica_name
-from liverl_tui.widgets.trajectory.session import KIND_WORDS, session_lines
+from liverl_tui.widgets.trajectory.session import KIND_WORDS, session_lines, session_summary
 from liverl_tui.widgets.trajectory.text import argument_lines, clean_lines, json_spans
 
 Form = Literal["plain", "json", "arguments"]
@@ -65,6 +65,7 @@ class Block:
     style: str = "text"
     form: Form = "plain"
     opened: bool = True  # open at the beginning
+    summary: str = ""  # what a closed block shows instead of the beginning of its text
     headless: bool = False  # without the label's row while it is open
     rule: bool = False  # a separator above a turn or the files
     passed: bool = False  # a rule of neither: who goes from turn to turn goes past it
@@ -122,7 +123,16 @@ def build(
             _note(f"fault:{n}", 0, f"{PROXY_TRAJECTORY}: {fault}") for n, fault in enumerate(faults[:_FAULTS])
         ]
         text = "\n".join(session_lines(trajectory.session, rest_word(trajectory.kind)))
-        blocks.append(Block("session", 0, (("session", "info"),), text, opened=False))
+        blocks.append(
+            Block(
+                "session",
+                0,
+                (("session", "info"),),
+                text,
+                opened=False,
+                summary=session_summary(trajectory.session),
+            )
+        )
     blocks += reward_blocks(trajectory)
     for turn in trajectory.turns:
         if turn.note:
@@ -297,7 +307,7 @@ def head_row(block: Block, width: int, opened: bool) -> Row:
     lines = block.text.count("\n") + (not block.text.endswith("\n"))
     length = f" ({lines} {plural(lines, 'line')}, {size(len(block.text))})"
     room = width - len(row.text) - len(length) - 1
-    begin = one_line(" ".join(block.text[: 4 * width].split()))
+    begin = block.summary or one_line(" ".join(block.text[: 4 * width].split()))
     if block.form == "arguments":
         begin = begin.replace("{ ", "{", 1).removesuffix(" }") + "}" * begin.endswith(" }")
     if room > 0:

@@ -133,7 +133,14 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
     last = next((turn.finish_reason for turn in reversed(t.turns) if turn.finish_reason), None)
     return [
         _always(state),
-        _part(3, f"step {t.step}" if t.step is not None else ""),
+        _part(
+            3,
+            f"step {t.step}"
+            if t.step is not None
+            else ""
+            if t.validated is None
+            else f"validation after step {t.validated}",
+        ),
         _part(2, f"task {one_line(t.task)}"),
         _part(1, "" if t.dumped else _turns(t)),
         _always(calls),

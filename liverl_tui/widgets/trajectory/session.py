@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liverl.observe.trials.session_facts import SessionFacts
+from liverl.util.plural import quantity
 from liverl_tui.text.words import count
 
 # Kind of a row -> what it is, in the order in which they are named.
@@ -31,7 +32,7 @@ _REQUESTS = {
     "poisoned": "refused: replicas died with it",
 }
 _REPLIES = {
-    "healed": "healed (text would have broken the row)",
+    "healed": "kept as sampled (healed): their text would give other tokens",
     "num_aborts": "cut by a weight update and continued",
     "num_moved": "continued on another replica",
     "parse_failed": "given as plain text: their tool parser failed",
@@ -51,7 +52,7 @@ def session_lines(session: SessionFacts, beside: str = "tools") -> Iterator[str]
     """What carried the trial, its rows, requests, tokens, versions and times; what is not known is left out.
     ``beside``: see ``rest_word``; between the requests of an agent without tools nothing is done that is told here."""
     numbers = session.counters
-    yield _line("carrier", "sessions: tokens in, tokens out")
+    yield _line("recorded", "by the session proxy: the tokens that were sampled, not their text")
     yield _line("rows", _rows(session))
     if not numbers:
         return
@@ -77,6 +78,17 @@ def session_lines(session: SessionFacts, beside: str = "tools") -> Iterator[str]
         "time",
         f"model {model:.1f} s, {between}last gap between two requests {gap:.1f} s{without}",
     )
+
+
+def session_summary(session: SessionFacts) -> str:
+    """What the closed line says: how many requests became how many rows that the trainer gets."""
+    trained = sum(number for kind, number in session.rows.items() if kind not in _UNTRAINED)
+    rows = f"{quantity(trained, 'row')} of tokens for training"
+    answered = session.counters.get("num_calls")
+    words = rows if answered is None else f"{quantity(int(answered), 'request')} in {rows}"
+    healed = session.counters.get("healed")
+    kept = f", {quantity(int(healed), 'reply', 'replies')} kept as sampled" if healed else ""
+    return words + kept + ("" if session.ended else ", so far")
 
 
 def _line(name: str, text: str) -> str:

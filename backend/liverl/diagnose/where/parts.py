@@ -53,3 +53,13 @@ def parts_of(values: Mapping[str, float]) -> dict[str, float]:
             parts.pop(CHECKPOINT, None)
     rest = total - sum(parts.values())
     return {**parts, OTHER: max(0.0, rest)} if rest >= total * (1.0 - _ROUNDING) else {}
+
+
+def beside(values: Mapping[str, float]) -> float:
+    """The seconds of validation and checkpoint behind the step that its length does not count: its metrics were written
+    so much later than it ended."""
+    kept = parts_of(values)
+    if not kept:
+        return 0.0
+    named = {VALIDATION: NOW_AND_THEN[0], CHECKPOINT: NOW_AND_THEN[1]}
+    return sum(max(0.0, values.get(key, 0.0)) for part, key in named.items() if part not in kept)

@@ -72,8 +72,13 @@ def start_of(head: TrialHead, starts: TrainerStarts) -> int:
 def in_step(head: TrialHead, starts: TrainerStarts, times: StepTimes) -> tuple[TrialHead, bool]:
     """``head`` with the step that it counts for, and whether that is final. A trial that names none has that in whose
     time it began; one from before the trainer's first start has none, nor has one of a run whose trainer was never
-    started."""
-    if head.step is not None or not starts.newest or age_of(head) < starts.first:
+    started, nor one of a validation."""
+    if (
+        head.step is not None
+        or head.validated is not None
+        or not starts.newest
+        or age_of(head) < starts.first
+    ):
         return head, True
     step, final = times.step_of(age_of(head), head.ended_at)
     return msgspec.structs.replace(head, step=step), final

@@ -46,7 +46,8 @@ from liverl.observe.trials.query import (
 from liverl.observe.trials.trial import TRUNCATED
 
 UNKNOWN = float("nan")  # in an array of numbers
-VERSION = 3
+VERSION = 4
+_VALIDATED = "validated "  # a mark of a trial, before the step after which it validated
 _CHUNK = 1 << 20  # bytes of text that are searched at a time
 _ROWS = 4096  # rows whose texts are taken apart at a time
 _SEPARATOR_BYTES = SEPARATOR.encode()
@@ -70,7 +71,11 @@ _SHARED: dict[str, Callable[[TrialHead], tuple[str, ...]]] = {
     "finish_reason": lambda head: () if head.finish_reason is None else (head.finish_reason,),
     "waits_for": lambda head: (head.waits_for,),
     "spent_on": lambda head: (head.spent_on,),
-    "marks": lambda head: (("earlier",) if head.earlier else ()) + (("dumped",) if head.dumped else ()),
+    "marks": lambda head: (
+        (("earlier",) if head.earlier else ())
+        + (("dumped",) if head.dumped else ())
+        + ((f"{_VALIDATED}{head.validated}",) if head.validated is not None else ())
+    ),
     _PARTS: lambda head: tuple(head.rewards),
     **{field.name: field.read for field in FIELDS if isinstance(field, TextField) and not field.many},
 }
@@ -267,6 +272,9 @@ class TrialIndex:
             failure=failure,
             earlier="earlier" in marks,
             dumped="dumped" in marks,
+            validated=next(
+                (int(mark.removeprefix(_VALIDATED)) for mark in marks if mark.startswith(_VALIDATED)), None
+            ),
             error="".join(shared("error", row)),
             kind="".join(shared("kind", row)),
             cause="".join(shared("cause", row)),

@@ -71,6 +71,7 @@ class TrialResult(msgspec.Struct, frozen=True):
 
     task: str | None = None
     step: int | None = None
+    validated: int | None = None  # the step after which it validated
     reward: float | None = None
     started_at: float | None = None
     turns: int = 0
@@ -393,6 +394,7 @@ def parse_config(data: bytes) -> TrialResult | None:
     return TrialResult(
         task=_task(document.get("task")),
         step=whole(step),
+        validated=whole(document.get("validation_after_step")),
         group=_group(document),
         row=_row(document),
         queued_at=moment(document.get("queued_at")),

@@ -48,6 +48,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     task: str
     step: int | None = None
     running: bool = True
+    validated: int | None = None  # a validation's: the step after which it ran
     turns: tuple[Turn, ...] = ()
     rewards: dict[str, float] = {}
     started_at: float | None = None
@@ -341,6 +342,7 @@ def _assemble(
         exception=_exception(document.get("exception_info")),
         error=error_type(document),
         kind=_kind(config),
+        validated=_int(config.get("validation_after_step")),
         model_seconds=_model_seconds(turns),
         **_ending(document),
         overridden=_overridden(turns, document, session),

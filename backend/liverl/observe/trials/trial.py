@@ -146,12 +146,14 @@ class Trial:
         "unreadable",
         "unrecorded",
         "updated_at",
+        "validated",
         "writes",
     )
 
     def __init__(self, root: str, path: str, step: int | None) -> None:
         """``root``: a folder of trials in the run directory; ``path``: of the trial, relative to it."""
         self.directory, self.step = f"{root}/{path}", step
+        self.validated: int | None = None
         self.path = f"{os.path.basename(root)}/{path}"  # relative to the run directory
         self.root = root  # no link below it is followed
         self.name = path.rpartition("/")[2]
@@ -309,6 +311,7 @@ class Trial:
             rewards=self.rewards,
             error=self.error,
             kind=self.kind,
+            validated=self.validated,
             model_seconds=None if self._busy.total is None else round(self._busy.total, 3),
         )
         waits = waits_for(head)
@@ -513,6 +516,7 @@ class Trial:
             self._queued_at = config.queued_at
             self.task = config.task or self.task
             self.step = self.step if self.step is not None else config.step
+            self.validated = config.validated
 
     def _read_document(self, directory: str) -> None:
         for document, name in documents.present(directory, self._names):
