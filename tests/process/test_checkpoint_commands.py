@@ -42,7 +42,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def ended(template: Path, tmp_path: Path) -> Path:
-    """A run that has ended, with the checkpoints 1 to 6: 2 is the best, 4 is cut off, 6 is not confirmed."""
+    """A run that has ended, with the checkpoints 1 to 6: 2 is the best (3 is as good), 4 is cut off, 6 is not confirmed."""
     run_dir = tmp_path / "tests" / "ended"
     shutil.copytree(template, run_dir, symlinks=True)
     fill(run_dir)
@@ -56,7 +56,7 @@ def fill(run_dir: Path) -> None:
         fsdp(base, step)
     cut(base / "global_step_4" / "actor" / "model_world_size_2_rank_1.pt")
     (base / LATEST).write_text("5")
-    scores = {1: 0.25, 2: 0.75, 3: 0.5, 4: 0.9, 5: 0.5}
+    scores = {1: 0.25, 2: 0.75, 3: 0.75, 4: 0.9, 5: 0.5}
     lines = [
         json.dumps({"step": step, "data": {"critic/score/mean": 0.1, SCORE: s}}) for step, s in scores.items()
     ]

@@ -203,7 +203,9 @@ def _rows(
     newest = max((one.step for one in found if one.state == "complete"), default=None)
     measure_of = scores.by_step or scores.rewards
     usable = [one.step for one in found if one.state != "incomplete" and one.step in measure_of]
-    best = max(usable, key=lambda step: (measure_of[step], step), default=None)
+    # Of several with the highest validation the first, as in the header and in ``ls``; by training reward the newest.
+    sign = -1 if scores.by_step else 1
+    best = max(usable, key=lambda step: (measure_of[step], sign * step), default=None)
     rows = []
     for one in found:
         keeps = ""
