@@ -42,7 +42,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def ended(template: Path, tmp_path: Path) -> Path:
-    """A run that has ended, with the checkpoints 1 to 6: 2 is the best (3 is as good), 4 is cut off, 6 is not confirmed."""
+    """A run that has ended, with the checkpoints 1 to 6: 2 is the best as 3, 4 is cut off, 6 is not confirmed."""
     run_dir = tmp_path / "tests" / "ended"
     shutil.copytree(template, run_dir, symlinks=True)
     fill(run_dir)
