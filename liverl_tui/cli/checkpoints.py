@@ -1,4 +1,5 @@
-"""``checkpoints``: list the checkpoints of a run, remove those that nobody needs, and export one as a model."""
+"""``checkpoints``: list the checkpoints of a run, remove those that nobody needs, go back to one, and export one as a
+model."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group("checkpoints", cls=Actions)
 def checkpoints_command() -> None:
-    """List the checkpoints of a run, remove those that nobody needs, and export one as a model."""
+    """List a run's checkpoints, remove those that nobody needs, go back to one, and export one as a model."""
 
 
 @checkpoints_command.command("ls")
@@ -106,6 +107,36 @@ def prune_command(run: Path | None, run_root: Path | None, keep: int, yes: bool,
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
+@checkpoints_command.command("back")
+@click.argument("named", metavar="RUN")
+@click.argument("step", metavar="STEP")
+@_as_json
+@click.option("--run-root", metavar="DIR", callback=as_path, help="Directory of the runs.")
+def back_command(named: str, step: str, run_root: Path | None, as_json: bool) -> int:
+    """Let the next attempt of a run that has ended go on from an earlier checkpoint.
+
+    The later checkpoints are moved to set_aside_NNN/ beside it; nothing is removed. Trials and metrics of the later
+    steps stay, and the new ones stand beside them.
+    """
+    from liverl.offline.checkpoint_back import CannotGoBack, go_back
+    from liverl.offline.checkpoints import NoCheckpoints
+
+    run_dir = run_to_read(Path(named), run_root).path
+    try:
+        report = go_back(run_dir, _step(step))
+    except (CannotGoBack, NoCheckpoints) as error:
+        raise CliError(str(error)) from error
+    if as_json:
+        return _print(report)
+    if report.later:
+        later = ", ".join(str(at) for at in report.later)
+        echo(f"set aside, in {report.set_aside}: {quantity(len(report.later), 'checkpoint')} (step {later})")
+    else:
+        echo("no later checkpoint was there to set aside")
+    echo(f"the next attempt goes on from step {report.step}: {report.next}")
+    return ExitCode.OK
+
+
 @checkpoints_command.command("export")
 @click.argument("named", metavar="[RUN]")
 @click.argument("step", metavar="[STEP]", required=False)
@@ -145,7 +176,7 @@ def export_command(
 
     run_dir = run_to_read(Path(named), run_root).path
     try:
-        export = plan_export(run_dir, _step(step), target, python)
+        export = plan_export(run_dir, None if step is None else _step(step), target, python)
         if not only_print:
             require_room(export)
             if not as_json:
@@ -166,14 +197,12 @@ def export_command(
     return ExitCode.OK
 
 
-def _step(text: str | None) -> int | None:
+def _step(text: str) -> int:
     """``12``, or as its folder is called: ``global_step_12``.
 
     Raises:
         CliError: it is no step.
     """
-    if text is None:
-        return None
     digits = text.removeprefix("global_step_")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
         raise CliError(f"STEP: {text!r} is no step: a whole number, as in global_step_12", ExitCode.USAGE)

@@ -1,4 +1,4 @@
-"""``checkpoints ls``, ``prune`` and ``export``, with real runs."""
+"""``checkpoints ls``, ``prune``, ``back`` and ``export``, with real runs."""
 
 from __future__ import annotations
 
@@ -165,6 +165,8 @@ def test_a_live_run_loses_nothing_that_may_be_being_written(tmp_path: Path) -> N
         assert steps_of(run.run_dir) == [2, 5, 6, 7]
         kept = {row["step"]: row["keeps"] for row in told["kept"]}
         assert kept[7].startswith("it may be being written: it is running")
+        back = run_cli("checkpoints", "back", run.run_dir, "2")
+        assert back.returncode == 1 and "tests/live: it is running (pid " in back.stderr, back
     finally:
         run.end()
     asked("prune", run.run_dir, "--keep", 1, "--yes")
@@ -352,3 +354,42 @@ def test_weights_that_are_merged_already_are_named(ended: Path, tmp_path: Path) 
     assert (told["target"], told["command"], told["done"]) == (str(model), [], True)
     asked("prune", ended, "--keep", 1, "--yes")
     assert steps_of(ended) == [2, 3, 5, 6]
+
+
+def test_a_run_goes_back_to_a_checkpoint_and_the_later_ones_are_set_aside(ended: Path) -> None:
+    base = ended / "checkpoints"
+    told = asked("back", ended, "global_step_3")
+    assert (told["step"], told["later"], told["set_aside"]) == (3, [4, 5, 6], str(base / "set_aside_001"))
+    assert told["next"].startswith("liverl-tui up --resume tests/ended")
+    assert (steps_of(ended), (base / LATEST).read_text()) == ([1, 2, 3], "3")
+    assert sorted(os.listdir(base / "set_aside_001")) == ["global_step_4", "global_step_5", "global_step_6"]
+    rows = {row["step"]: row for row in asked("ls", ended)["rows"]}
+    assert list(rows) == [1, 2, 3] and rows[3]["newest"]
+    again = run_cli("checkpoints", "back", ended, "1")
+    assert again.returncode == 0, again
+    assert "set_aside_002: 2 checkpoints (step 2, 3)" in again.stdout
+    assert "the next attempt goes on from step 1: liverl-tui up --resume tests/ended" in again.stdout
+    last = run_cli("checkpoints", "back", ended, "1")
+    assert last.returncode == 0 and "no later checkpoint was there" in last.stdout
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        ("9", 1, "tests/ended has no checkpoint of step 9; it has: 1, 2, 3, 5, 6"),
+        ("4", 1, "the checkpoint of step 4 is not complete: "),
+        ("two", 2, "STEP: 'two' is no step: a whole number, as in global_step_12"),
+    ],
+)
+def test_what_it_cannot_go_back_to_is_refused(ended: Path, step: str, code: int, words: str) -> None:
+    done = run_cli("checkpoints", "back", ended, step)
+    assert done.returncode == code and words in done.stderr, done
+    assert (steps_of(ended), (ended / "checkpoints" / LATEST).read_text()) == ([1, 2, 3, 4, 5, 6], "5")
+
+
+def test_a_run_that_begins_meanwhile_keeps_its_checkpoints(ended: Path) -> None:
+    with (ended / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run_cli("checkpoints", "back", ended, "2")
+    assert done.returncode == 1, done
+    assert steps_of(ended) == [1, 2, 3, 4, 5, 6]

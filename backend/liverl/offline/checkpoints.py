@@ -363,7 +363,7 @@ def prune(
     gets another name first, so that nobody takes a half removed one for a checkpoint. Returns the bytes that went, and
     what could not be removed. Blocking."""
     base = Path(shown.folder)
-    with _steady(run_dir, shown.live) as why:
+    with steady(run_dir, shown.live) as why:
         if why:
             return 0, (Failed(shown.folder, why),)
         try:
@@ -404,8 +404,8 @@ def _remove(path: Path, base: Path) -> int:
     return size.bytes
 
 
-def _steady(run_dir: Path, live: str) -> AbstractContextManager[str]:
-    """Holds the lock of a run that has ended, so that no attempt begins meanwhile; why nothing may be removed, else
+def steady(run_dir: Path, live: str) -> AbstractContextManager[str]:
+    """Holds the lock of a run that has ended, so that no attempt begins meanwhile; why nothing may be changed, else
     empty. A live run's lock is its backend's."""
     if live:
         return nullcontext("")
