@@ -200,6 +200,9 @@ def _checkpoints(told: Told, run_dir: Path) -> None:
     pruned = printed("checkpoints", "prune", "--json", "--yes", "--keep", "1", run_dir)
     assert [row["step"] for row in pruned["rows"]] == [1]
     told.outputs["checkpoints prune --json"] = [pruned]
+    back = printed("checkpoints", "back", "--json", run_dir, "2")
+    assert back["later"] == [3]
+    told.outputs["checkpoints back --json"] = [back]
 
 
 TRIAL = '{"ended_by": "submit", "verifier_result": {"rewards": {"reward": 1, "style": 2}}}'
