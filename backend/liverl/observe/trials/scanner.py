@@ -30,7 +30,7 @@ NEWEST = 200  # maximum trial heads kept and shown
 UNREADABLE = 20  # maximum files named in ``unreadable``
 _PER_TRIAL = 16 << 20  # maximum bytes read of one trajectory per scan
 _UNNAMED_PER_SCAN = 8 << 20
-_BUFFER = 1 << 20
+_BUFFER = 1 << 19
 TRIALS = "trials"
 _UNSETTLED = 4096  # maximum finished trials whose step is not known yet
 
