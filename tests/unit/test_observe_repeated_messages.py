@@ -66,7 +66,7 @@ GROWING = {
         record({"messages": ASKED[:size]}, overridden={"temperature": 1}) for size in (1, 3, 5)
     ],
     "a key between request and response": [
-        {"success": True, "request_body": {"messages": ASKED[:size]}, "failure": {"deployment": {"api_base": str(size)}}}
+        {"success": True, "request_body": {"messages": ASKED[:size]}, "failure": {"deployment": {"api_base": size}}}
         for size in (1, 3, 5)
     ],
 }  # fmt: skip
@@ -145,7 +145,8 @@ def test_a_conversation_is_found_again_after_another() -> None:
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["messages", "request_body", "x"]), inner),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["messages", "request_body", "x"]), inner),
     max_leaves=8,
 )  # fmt: skip
 
