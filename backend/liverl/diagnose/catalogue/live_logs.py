@@ -295,7 +295,7 @@ def requests_undated(window: Window) -> Iterator[Symptom | Resolved]:
 
 def log_flood(window: Window) -> Iterator[Symptom | Resolved]:
     """The log of a service that runs grows faster than it is read: what was passed over in the last minutes raises no
-    alert of its own. Of what comes, the begin and the newest lines are read; all of it is, 128 MiB at most, once the service ends."""
+    alert of its own. The beginning and the newest lines are read; once the service has ended, its last 128 MiB are."""
     now = window.now
     left_out: dict[str, int] = {}
     for log in window.beside.live_logs if now.state in GOING else ():

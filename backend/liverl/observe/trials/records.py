@@ -179,7 +179,7 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
 
 def _messages(request: object) -> msgspec.Raw | None:
     messages = request.messages if isinstance(request, _Request) else _NOTHING
-    return messages if memoryview(messages)[:1] == b"[" else None
+    return messages if memoryview(messages)[:1].tobytes() == b"[" else None
 
 
 def _call_seconds(milliseconds: object) -> float | None:
