@@ -376,7 +376,7 @@ class Trial:
             self._refuse(self._trajectory, error)
             self._size = stat.st_size
             return False
-        self.unreadable.pop(os.path.relpath(self._trajectory, directory), None)
+        self._readable(self._trajectory)
         self._make_preview()
         self._size = -1 if more else stat.st_size
         self.updated_at = max(self.updated_at, stat.st_mtime)
@@ -571,10 +571,15 @@ class Trial:
             if size > most:
                 self._refuse(path, TooLargeError(errno.EFBIG, f"larger than {most >> 20} MiB", path))
                 return None, None
-            self.unreadable.pop(os.path.relpath(path, self.directory), None)
+            self._readable(path)
             return os.pread(fd, size, offset), stat.st_mtime
         finally:
             os.close(fd)
+
+    def _readable(self, path: str) -> None:
+        """Forget that a file could not be read."""
+        if self.unreadable:
+            self.unreadable.pop(os.path.relpath(path, self.directory), None)
 
     def _refuse(self, path: str, error: OSError) -> None:
         name = os.path.relpath(path, self.directory)
