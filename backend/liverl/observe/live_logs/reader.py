@@ -173,7 +173,10 @@ class LogReader:
         self._budget = min(MOST, self._budget + int(RATE * max(0.0, now - self._now)))
         self._now = now
         found = False
-        if _size(self.path) - self._follower.offset > self._budget:
+        behind = self._follower.behind()
+        if not behind:
+            return self._settle()
+        if behind > self._budget:
             found = self._look(HEAD, newest=False)
         return self._look(max(HEAD, self._budget), newest=True) or found
 
