@@ -20,11 +20,12 @@ from liverl.diagnose.catalogue.live_logs import (
     SETTLED_S,
     SHARE,
     USUAL,
+    log_flood,
     requests_undated,
 )
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import ReplicaSet, ReplicaStatus, ServiceState, StepTrials, Symptom, TrialsStatus
-from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
+from liverl.observe.live_logs.reader import MOST, FollowedLog, LiveLogs
 from liverl.observe.live_logs.watched import COUNTED, watched
 
 DATA = Path(__file__).parents[1] / "data"
@@ -335,6 +336,38 @@ def test_requests_that_failed_at_unknown_times_are_told(
     assert run.symptoms() == {}, "no rate without times"
     run.look(400)
     assert not run.live.facts[0].undated, "the watch has seen the last minutes itself"
+
+
+@pytest.mark.parametrize(
+    ("written", "state", "told"),
+    [(4 * MOST, "ready", True), (4 * MOST, "failed", False), (MOST // 2, "ready", False)],
+)
+def test_what_was_passed_over_of_a_flood_is_told(run: Followed, written: int, state: str, told: bool) -> None:
+    """An error in the middle of a flood raises no alert: then nothing may look as if all had been read."""
+    run.write("r0", "quiet")
+    run.look()
+    quiet = "quiet " * 20
+    run.write(
+        "r0",
+        *[quiet] * (written // 2 // len(quiet)),
+        *[answer(500)] * 20,
+        *[quiet] * (written // 2 // len(quiet)),
+    )
+    run.look()
+
+    def flooded() -> list[Symptom]:
+        now = run.snapshot(services=run.services(state=state))
+        window = Window(now, None, RunContext(live_logs=run.live.facts))
+        return [one for one in log_flood(window) if isinstance(one, Symptom)]
+
+    assert [one.id for one in flooded()] == (["log_flood:r0"] if told else [])
+    if told:
+        assert "3 MB of it were not looked at" in flooded()[0].cause
+        assert run.symptoms() == {}, "the error stands in what was passed over"
+        run.look(400)
+        assert flooded() == [], "it was in the last minutes only"
+    elif state == "ready":
+        assert set(run.symptoms()) == {"responses_500:r0"}
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 413, 418, 422, 429, 500, 502, 503, 504])

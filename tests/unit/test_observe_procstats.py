@@ -111,9 +111,8 @@ def test_only_a_process_that_waits_costs_a_second_read(
     assert sorted(read) == ["7/stat", "8/stat"]
 
 
-def test_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
-    sampler = ProcSampler()
+def test_host(tmp_path: Path) -> None:
+    sampler = ProcSampler(str(tmp_path))
     assert sampler.host().memory_total is None
     (tmp_path / "stat").write_text("cpu  100 0 100 700 100 0 0 0 40 0\ncpu0 1\n")
     others = "".join(f"{name}: 7 kB\n" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive"))
@@ -123,3 +122,26 @@ def test_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (first.memory_used, first.memory_total) == (600 * 1024, 1000 * 1024)
     (tmp_path / "stat").write_text("cpu  150 0 100 725 125 0 0 0 80 0\n")
     assert sampler.host().cpu_percent == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("stat", "meminfo"),
+    [
+        (b"cpu 1 2 3\n", b"MemTotal: 2 kB\nMemAvailable: 1 kB\n"),
+        (b"intr 1 2 3 4 5 6 7 8\n", b"MemTotal: 2 kB\nMemAvailable: 1 kB\n"),
+        (b"cpu 1 2 3 4 5 6 7 x\n", b"MemTotal: 2 kB\nMemAvailable: 1 kB\n"),
+        (b"cpu 1 2 3 4 5 6 7 8\n", b"MemTotal: 2 kB\n"),
+        (b"cpu 1 2 3 4 5 6 7 8\n", b"MemTotal: two kB\nMemAvailable: 1 kB\n"),
+    ],
+)
+def test_a_host_that_says_something_else_has_no_numbers(tmp_path: Path, stat: bytes, meminfo: bytes) -> None:
+    (tmp_path / "stat").write_bytes(stat)
+    (tmp_path / "meminfo").write_bytes(meminfo)
+    found = ProcSampler(str(tmp_path)).host()
+    assert (found.cpu_percent, found.memory_used, found.memory_total) == (None, None, None)
+
+
+def test_the_host_as_another_program_sees_it() -> None:
+    ours, theirs = ProcSampler().host(), psutil.virtual_memory()
+    assert ours.memory_total == theirs.total
+    assert ours.memory_used == pytest.approx(theirs.total - theirs.available, abs=0.2 * theirs.total)

@@ -70,12 +70,14 @@ STALL_PERIOD = 7.5
 READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...
-QUIET_DISK_PERIOD = 6.0  # ... and of a quiet run, whose disk may be filled by others
+# ... and of a quiet run, whose disk may be filled by others: with the look at its processes, as each time that the
+# backend wakes costs more than what it looks at
+QUIET_DISK_PERIOD = STALL_PERIOD
 TOLD_STEP = 100_000_000  # bytes of a step's trials from which the event of a step tells them ...
 TOLD_S = 7 * 86400.0  # ... and seconds until the disk is full, up to which it does
 MEASURED_S = 30.0  # seconds between two measurements of what takes the space
 # Seconds between two looks at the logs of a quiet run: what they say is named within ten.
-LIVE_LOGS_PERIOD = 2.5
+LIVE_LOGS_PERIOD = 5.0
 # Seconds between two looks at the containers of trials (tens of milliseconds of the docker program), and for one look:
 # a daemon that has many to start answers late.
 SANDBOXES_PERIOD, SANDBOXES_LIMIT = 5.0, 10.0

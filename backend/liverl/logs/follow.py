@@ -22,6 +22,17 @@ class Follower:
         self._identity: tuple[int, int, int] | None = None  # device, inode, size
         self._anchor = b""
 
+    def behind(self) -> int:
+        """About how many bytes there are to read, by one ``stat``: 0 only if the file is as it was when it was read
+        last, or does not exist."""
+        try:
+            stat = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        if (stat.st_dev, stat.st_ino, stat.st_size) == self._identity and self.offset >= stat.st_size:
+            return 0
+        return stat.st_size - self.offset if stat.st_size > self.offset else max(1, stat.st_size)
+
     def poll(self, cap: int = 1 << 20, *, newest: bool = False) -> bytes:
         """Return up to ``cap`` appended bytes; ``b""`` if there are none or the file does not exist (yet).
 

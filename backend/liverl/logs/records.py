@@ -353,6 +353,8 @@ class RecordReader:
             self._done.append(closed)
 
     def _release(self) -> list[Record]:
+        if not self._done:
+            return []
         first = min((waiting.offset for waiting in self._open.values()), default=None)
         ready = [done for done in self._done if first is None or done.offset < first]
         if not ready:

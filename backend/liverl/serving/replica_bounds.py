@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 import msgspec
-import psutil
 
 from liverl.plan.spec import Plan
 from liverl.procs.cpu_limits import cpu_limits
@@ -36,6 +35,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 def machine() -> Machine:
     """This host, with the limits of this process's control group."""
+    import psutil  # takes memory that a run which never asks does not need
+
     limits, memory, group = cpu_limits(os.environ), psutil.virtual_memory(), MemoryLimit().look()
     total, free = memory.total, memory.available
     if group is not None:

@@ -242,7 +242,7 @@ def _check_depth(data: Any) -> None:
             return
         raw = data.encode("utf-8", "surrogatepass")
     else:
-        raw = bytes(data)
+        raw = data if isinstance(data, bytes) else bytes(data)
         if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
             return
     # What is left are the brackets outside of texts; each round removes the innermost pairs.

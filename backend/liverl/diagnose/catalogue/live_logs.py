@@ -18,7 +18,7 @@ from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.engines.tool_formats import PARSER_KEY
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
-from liverl.observe.live_logs.facts import Complaint, FailedRequests, LiveLog, Sighting
+from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 
 ALIVE = ("starting", "ready", "degraded")
 SERVING = ("ready", "degraded")
@@ -27,6 +27,7 @@ FAILED_S = 120.0  # seconds
 SHARE = 0.05  # of all requests; a long conversation that no longer fits its context is usual below it
 ENDED_S = 4.0  # seconds in which a process that fails has ended: it is no symptom of one that runs
 SETTLED_S = 30.0  # seconds after the last start of a service in which others may not have reached it yet
+PASSED_OVER = 1_000_000  # bytes within ``WINDOW_S`` that were not read; one burst leaves out less
 RESTARTED_S = 120.0  # seconds in which a failure explains that others could not reach a service
 # From when on a complaint is a symptom, where its row does not say it.
 USUAL = {
@@ -288,6 +289,29 @@ def requests_undated(window: Window) -> Iterator[Symptom | Resolved]:
             cause=f"{log.undated} failed requests stand in its log from before this watch began, without times",
             fix="whether requests still fail, a watch of some minutes shows; the end of the log shows the last ones",
             evidence=where,
+            since=now.at,
+        )
+
+
+def log_flood(window: Window) -> Iterator[Symptom | Resolved]:
+    """The log of a service that runs grows faster than it is read: what was passed over in the last minutes raises no
+    alert of its own. The beginning and the newest lines are read; once the service has ended, its last 128 MiB are."""
+    now = window.now
+    left_out: dict[str, int] = {}
+    for log in window.beside.live_logs if now.state in GOING else ():
+        left_out[log.service] = left_out.get(log.service, 0) + log.left_out
+    for name, size in left_out.items():
+        service = now.service(name)
+        if service is None or service.state not in ALIVE or size < PASSED_OVER:
+            continue
+        yield Symptom(
+            id=f"log_flood:{service.name}",
+            severity="info",
+            title=f"{service.name}: its log grows faster than it is read",
+            cause=f"{size / 1e6:,.0f} MB of it were not looked at in the last {WINDOW_S / 60:.0f} minutes; an error in "
+            "them raises no alert",
+            fix=f"search it for errors: liverl-tui logs {service.name} --grep 'Error|Exception'; let it print less",
+            evidence=(Evidence("", log=service.log),) if service.log is not None else (),
             since=now.at,
         )
 

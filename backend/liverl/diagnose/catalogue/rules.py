@@ -149,4 +149,5 @@ RULES = (
     Rule(live_logs.logged, alerts={"log": ""}),
     Rule(live_logs.requests_fail, alerts={"responses_*": ""}),
     Rule(live_logs.requests_undated, alerts={"requests_undated": ""}),
+    Rule(live_logs.log_flood, linger=0.0),
 )

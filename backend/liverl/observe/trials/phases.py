@@ -25,6 +25,7 @@ WAITS: dict[str, str] = {"queue": "queue", "setup": "sandbox", "verifier": "veri
 MODEL, TOOL, AGENT, REWARD = "model", "tool", "agent", "reward"
 CHAT = "chat"  # the kind of agent that has no tools: what is not the model's time is that of its reward
 _SETUPS = ("environment_setup", "agent_setup")  # of the sandbox, and of the agent in it
+_TIMED = frozenset((*_SETUPS, "agent_execution", "verifier"))
 SILENT = 8  # sessions without a request that are reported, at most: of fewer all are known
 
 # Phase -> (begin, end) in Unix seconds, in order; end None: it is not known.
@@ -43,6 +44,8 @@ class Phases(msgspec.Struct, frozen=True):
 def harbor_spans(result: Mapping[str, Any]) -> Spans:
     """The phases in Harbor's ``result.json``; of a task with several steps those of all steps together."""
     parts = result.get("step_results")
+    if parts is None and _TIMED.isdisjoint(result):
+        return {}
     documents = [
         result,
         *(part for part in (parts if isinstance(parts, list) else ()) if isinstance(part, dict)),

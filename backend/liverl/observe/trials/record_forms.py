@@ -13,16 +13,23 @@ from typing import Any
 
 from liverl.observe.trials.message_parts import loads
 from liverl.observe.trials.records import RecordedTurn, parse_turn
+from liverl.observe.trials.repeated import Repeated
 
 # What a payload says of its request beside the messages.
 _ASKED = ("tools", "functions", "temperature", "top_p")
 
 
 def parse_record(
-    data: bytes | bytearray, start: int, end: int
+    data: bytes | bytearray, start: int, end: int, repeated: Repeated | None = None
 ) -> tuple[RecordedTurn | None, bytes | bytearray, int, int]:
-    """(the turn of the record in ``data[start:end]``, None if it is no record; where it stands in the usual form)."""
-    turn = parse_turn(data, start, end)
+    """(the turn of the record in ``data[start:end]``, None if it is no record; where it stands in the usual form).
+    ``repeated``: of the file's records before this one; without the messages that it repeats where that is given."""
+    if repeated is None:
+        turn = parse_turn(data, start, end)
+    else:
+        data, start, end = repeated.without(data, start, end)
+        turn = parse_turn(data, start, end)
+        repeated.take(turn.messages if turn is not None else None)
     if turn is None or (turn.success and _no_answer(turn)):
         usual = usual_form(bytes(data[start:end]))
         if usual is not None:

@@ -20,6 +20,7 @@ from liverl.observe.trials.session_facts import TurnSession, turn_session
 from liverl.util.decode import JsonDecoder, decode_json, decode_loose_json
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
+_NOTHING = msgspec.Raw()
 MOST_REWARDS = 32  # of one trial that its head has
 CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
 
@@ -52,6 +53,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     session: TurnSession | None = None
     sampling: dict[str, float] = {}  # parameters that its request asks for: temperature, top_p
     seconds: float | None = None  # that it took
+    messages: msgspec.Raw | None = None  # of its request, a list; None: it has none
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
@@ -106,6 +108,7 @@ class _Response(msgspec.Struct):
 class _Request(msgspec.Struct):
     temperature: msgspec.Raw = msgspec.Raw()
     top_p: msgspec.Raw = msgspec.Raw()
+    messages: msgspec.Raw = msgspec.Raw()
 
 
 class _Record(msgspec.Struct):
@@ -171,7 +174,13 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         session=turn_session(record.session),
         sampling=_sampling(record.request_body),
         seconds=_call_seconds(record.duration_ms),
+        messages=_messages(record.request_body),
     )
+
+
+def _messages(request: object) -> msgspec.Raw | None:
+    messages = request.messages if isinstance(request, _Request) else _NOTHING
+    return messages if memoryview(messages)[:1].tobytes() == b"[" else None
 
 
 def _call_seconds(milliseconds: object) -> float | None:
@@ -180,9 +189,9 @@ def _call_seconds(milliseconds: object) -> float | None:
 
 
 def _sampling(request: object) -> dict[str, float]:
-    if not isinstance(request, _Request):
+    if not isinstance(request, _Request) or request.temperature == request.top_p == _NOTHING:
         return {}
-    values = {name: _number(getattr(request, name)) for name in request.__struct_fields__}
+    values = {"temperature": _number(request.temperature), "top_p": _number(request.top_p)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -239,12 +248,13 @@ def _said(message: Message) -> str:
 
 def _text(content: msgspec.Raw) -> str:
     """The text of a message's content: a string, or blocks."""
+    raw = bytes(content)
     try:
-        decoded = decode_json(content) if bytes(content) else None
+        if raw.startswith(b'"'):
+            return decode_json(raw, type=str)
+        decoded = decode_json(raw) if raw else None
     except msgspec.DecodeError:
         return ""
-    if isinstance(decoded, str):
-        return decoded
     blocks = decoded if isinstance(decoded, list) else []
     texts = (block.get("text") or block.get("thinking") for block in blocks if isinstance(block, dict))
     return "\n".join(text for text in texts if isinstance(text, str))

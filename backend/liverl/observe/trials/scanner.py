@@ -30,7 +30,7 @@ NEWEST = 200  # maximum trial heads kept and shown
 UNREADABLE = 20  # maximum files named in ``unreadable``
 _PER_TRIAL = 16 << 20  # maximum bytes read of one trajectory per scan
 _UNNAMED_PER_SCAN = 8 << 20
-_BUFFER = 1 << 20
+_BUFFER = 1 << 19
 TRIALS = "trials"
 _UNSETTLED = 4096  # maximum finished trials whose step is not known yet
 
@@ -167,12 +167,12 @@ class TrialScanner:
             self._failed(error)
             path = os.fspath(error.filename or TRIALS).removeprefix(f"{self._run_dir}/")
             self._storage = UnreadableFile(path, error.strerror or str(error))
-        waiting = sorted((trial.due, order) for order, (trial, _) in enumerate(self._open.values()))
-        trials = list(self._open.values())
-        for due, order in waiting:
-            if due > now or time.monotonic() > until:
+        due = [entry for entry in self._open.values() if entry[0].due <= now]
+        due.sort(key=lambda entry: entry[0].due)
+        for trial, folder in due:
+            if time.monotonic() > until:
                 break
-            changed |= self._check(*trials[order], now)
+            changed |= self._check(trial, folder, now)
         self.unread = len(self._open) - len(self._heads)
         if self.complete:
             changed |= self._dumps.settle()

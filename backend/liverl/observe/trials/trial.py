@@ -38,6 +38,7 @@ from liverl.observe.trials.records import (
     result_of,
     unreadable_document,
 )
+from liverl.observe.trials.repeated import Repeated
 from liverl.observe.trials.rows import BAD_ROWS, UNREADABLE, flags_of
 from liverl.observe.trials.session_facts import MOSTLY
 from liverl.observe.trials.tools_offered import NOT_RECORDED, in_request
@@ -366,13 +367,19 @@ class Trial:
             self._forget_turns()
         if stat.st_size == self._size:
             return False
+        repeated = Repeated()
         try:
-            self._offset, more = lines(self._trajectory, self._offset, self._add, self.root)
+            self._offset, more = lines(
+                self._trajectory,
+                self._offset,
+                lambda data, start, end: self._add(data, start, end, repeated),
+                self.root,
+            )
         except (RefusedFileError, PermissionError) as error:
             self._refuse(self._trajectory, error)
             self._size = stat.st_size
             return False
-        self.unreadable.pop(os.path.relpath(self._trajectory, directory), None)
+        self._readable(self._trajectory)
         self._make_preview()
         self._size = -1 if more else stat.st_size
         self.updated_at = max(self.updated_at, stat.st_mtime)
@@ -384,8 +391,8 @@ class Trial:
             self.preview = preview_of(self._answer)
             self._answer = None
 
-    def _add(self, data: bytes | bytearray, start: int, end: int) -> None:
-        turn, data, start, end = parse_record(data, start, end)
+    def _add(self, data: bytes | bytearray, start: int, end: int, repeated: Repeated | None) -> None:
+        turn, data, start, end = parse_record(data, start, end, repeated)
         if turn is None:
             self.bad += 1 if data[start:end].strip() else 0
             return
@@ -547,7 +554,7 @@ class Trial:
         if self._trajectory is not None and self._offset < self._size:
             data, _ = self._read(self._trajectory, self._offset)
             if data:
-                self._add(data, 0, len(data))
+                self._add(data, 0, len(data), None)
                 self._make_preview()
         self.closed = True
         self._names = frozenset()
@@ -568,10 +575,15 @@ class Trial:
             if size > most:
                 self._refuse(path, TooLargeError(errno.EFBIG, f"larger than {most >> 20} MiB", path))
                 return None, None
-            self.unreadable.pop(os.path.relpath(path, self.directory), None)
+            self._readable(path)
             return os.pread(fd, size, offset), stat.st_mtime
         finally:
             os.close(fd)
+
+    def _readable(self, path: str) -> None:
+        """Forget that a file could not be read."""
+        if self.unreadable:
+            self.unreadable.pop(os.path.relpath(path, self.directory), None)
 
     def _refuse(self, path: str, error: OSError) -> None:
         name = os.path.relpath(path, self.directory)
