@@ -24,7 +24,7 @@ Shape = Literal[
 ]
 _Known = Literal["event", "sign", Shape]  # "event": of one line; "sign": of progress; both are read
 FLOOD = 4000
-REPEATS = 50  # lines that are alike to the byte: of more, the first and the last ones are read
+REPEATS = 300  # lines that are alike to the byte: of more, the first and the last ones are read
 MOST = 1 << 14  # shapes that are remembered
 LONGEST = 400  # bytes of a line whose shape is remembered
 
