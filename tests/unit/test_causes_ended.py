@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from liverl.causes.inputs.ended import Ended, error_behind_success, why_ended
+from liverl.causes.inputs.ended import MOST, Ended, error_behind_success, why_ended
 from liverl.causes.inputs.shown import cause, first_place, unchecked
 from liverl.causes.verdict.words import LONGEST
 from liverl.logs.files import ray_logs
@@ -65,6 +65,26 @@ def line(log: Path, start: int = 0, code: int | None = 1, signal: int | None = N
 @pytest.mark.parametrize("name", LINES)
 def test_the_line_that_explains_a_recorded_failure(name: str) -> None:
     assert LINES[name] in line(RECORDINGS / name)
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "title", "told"),
+    [
+        (MOST, 0, "its log says nothing about it", False),
+        (MOST + 1, 0, "the last 128 MiB of its log say nothing about it", True),
+        (MOST + 1, 1, "its log says nothing about it", False),
+    ],
+)
+def test_what_was_not_read_of_a_large_log_is_said(
+    tmp_path: Path, size: int, start: int, title: str, told: bool
+) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(size)
+    why = why_ended(Ended("svc", log, start, exit=Exit(None, 9)))
+    assert why is not None
+    assert why.explanation.title == f"svc was killed by SIGKILL; {title}"
+    assert ("liverl-tui doctor reads all of it" in why.explanation.cause) == told
 
 
 def test_only_what_this_generation_wrote_counts(tmp_path: Path) -> None:

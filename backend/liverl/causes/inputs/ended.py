@@ -18,7 +18,13 @@ from liverl.causes.read.last_words import LAST_WORDS
 from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
 from liverl.causes.verdict.uncaught import UNCAUGHT
-from liverl.causes.verdict.unexplained import KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED, is_doubtful
+from liverl.causes.verdict.unexplained import (
+    KNOWN_CONSEQUENCE,
+    OF_AN_ERROR,
+    SAYS_NOTHING,
+    UNEXPLAINED,
+    is_doubtful,
+)
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
@@ -81,7 +87,7 @@ def why_ended(
             verdict = joint if _concerns(joint.cause, {ended.log, *ended.also, *below}) else verdict
     if verdict.cause is None or _goes_on(verdict.cause.id, matcher):
         return None
-    return _located(verdict, [ended, *others])
+    return _as_read(_located(verdict, [ended, *others]), ended)
 
 
 def error_behind_success(ended: Ended, *, unfinished: bool, matcher: Matcher | None = None) -> Why | None:
@@ -194,6 +200,27 @@ def _read_all(logs: Sequence[Path], start: int = 0, matcher: Matcher | None = No
             yield from _read(log, start if place == 0 else 0, matcher)
         except OSError:
             continue  # of the log that the process itself wrote this is reported
+
+
+def _as_read(why: Why, ended: Ended) -> Why:
+    """What does not explain the end, with how much of the log was looked at, if not all of it was."""
+    logs = ((ended.log, ended.start), *((log, 0) for log in ended.also))
+    if why.explanation.id not in UNEXPLAINED or not any(_size(log) - start > MOST for log, start in logs):
+        return why
+    part = f"the last {MOST >> 20} MiB of its log"
+    found = msgspec.structs.replace(
+        why.explanation,
+        title=why.explanation.title.replace(SAYS_NOTHING, f"{part} say nothing about it"),
+        cause=f"{why.explanation.cause} Only {part} were looked at; liverl-tui doctor reads all of it.",
+    )
+    return msgspec.structs.replace(why, explanation=found)
+
+
+def _size(log: Path) -> int:
+    try:
+        return os.stat(log).st_size
+    except OSError:
+        return 0
 
 
 def _located(verdict: Verdict, ended: Sequence[Ended]) -> Why:

@@ -38,6 +38,7 @@ from liverl.logs.record import Record
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
 # Begins the title of a verdict whose error the catalogue knows as a consequence
 KNOWN_CONSEQUENCE = "cause unknown: "
+SAYS_NOTHING = "its log says nothing about it"
 # What a verdict is called that no rule explains: another log may tell more.
 OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
 UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))
@@ -253,7 +254,7 @@ def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = No
         return Explanation(
             "silent-exit",
             "critical",
-            f"{exit_.name} {ending(exit_)}; its log says nothing about it",
+            f"{exit_.name} {ending(exit_)}; {SAYS_NOTHING}",
             "It exited by itself without a word.",
             f"Start it once by hand to see what it does. {_or_check(guesses(None, '')[0])}",
             evidence=proof,
@@ -262,7 +263,7 @@ def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = No
     return Explanation(
         "stopped" if asked else "killed",
         "warning" if asked else "critical",
-        f"{exit_.name} {ending(exit_)}; its log says nothing about it",
+        f"{exit_.name} {ending(exit_)}; {SAYS_NOTHING}",
         "Somebody, a batch system or a parent process asked it to stop."
         if asked
         else "The process could not write why it ended, so its log cannot say it.",
