@@ -272,8 +272,8 @@ class FinishedSessions:
             with contextlib.suppress(OSError):
                 # The rows of a session are written before its line.
                 name = path.name[: -len(ROWS_SUFFIX)]
-                old = path.stat().st_mtime < now - KEPT_S
-                if self._share.has(name) and name not in self._ended and old:
+                late = path.stat().st_mtime < now - KEPT_S
+                if self._share.has(name) and name not in self._ended and late:
                     path.unlink()
 
     def _forget_oldest(self) -> None:

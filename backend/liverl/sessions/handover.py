@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 logger = logging.getLogger(__name__)
 
-# Bytes that are sent in the message itself: it must fit into the buffer of a socket, 208 KiB, of which the kernel counts
+# Bytes that are sent in the message itself: it must fit into the buffer of a socket, 208 KiB, and the kernel counts
 # twice what a message has. More goes by a file in memory.
 INLINE = 32 << 10
 _AGAIN_S = 0.01  # seconds between two tries while the buffer is full

@@ -163,9 +163,10 @@ def first_entry(path: Path) -> Entry | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        return _decode(line)
+        entry: Entry = _decode(line)
     except BAD_JSON as error:
         raise DamagedJournal(f"{path}, line 1: {error}") from None
+    return entry
 
 
 def set_aside(path: Path) -> Path | None:

@@ -17,7 +17,9 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import JsonDecoder
 
 LONGEST = 64 << 20  # bytes of a line: a report has a few hundred for each replica
-MOST_UNSENT = 4 << 20  # bytes; while so many wait no further report is sent: the next one says the same and more
+MOST_UNSENT = (
+    4 << 20
+)  # bytes; while so many wait no further report is sent: the next one says the same and more
 
 
 class Reload(msgspec.Struct, frozen=True, tag="reload"):

@@ -123,10 +123,12 @@ def _route(model: str, routes: Sequence[TokenRoute], processes: int) -> TokenRou
 def _clients(every: Sequence[Facts]) -> dict[str, Any]:
     """Connections of all processes; descriptors of the one that has the fewest left."""
     of_peer = _added({each["peer"]: each["of_peer"]} for each in every if each["peer"])
-    dropped = _added({each["dropped_peer"]: each["dropped_of_peer"]} for each in every if each["dropped_peer"])
+    dropped = _added(
+        {each["dropped_peer"]: each["dropped_of_peer"]} for each in every if each["dropped_peer"]
+    )
     peer, most = next(iter(of_peer.most_common(1)), ("", 0))
     blamed, closed = next(iter(dropped.most_common(1)), ("", 0))
-    fullest = min(every, key=lambda each: _left(each))
+    fullest = min(every, key=_left)
     return {
         **{name: sum(each[name] for each in every) for name in _OF_CLIENTS},
         "peer": peer,

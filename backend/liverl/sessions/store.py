@@ -139,7 +139,9 @@ class Store:
                 if path == self._path(opened.id):
                     self._restore(Journal(path), opened, contents)
                 elif not self.share.has(opened.id):
-                    raise DamagedJournal(f"it has session {opened.id}; the next start of the service looks there")
+                    raise DamagedJournal(
+                        f"it has session {opened.id}; the next start of the service looks there"
+                    )
                 else:
                     misplaced.append(path)
         # Each may lie where the one of another session belongs.

@@ -419,7 +419,9 @@ class _Guarded(asyncio.Protocol):
                 self._give()
                 return
             waiter = getattr(self._inner, "_waiter", None)
-            if waiter is None or waiter.done():  # the response is not complete, or a further request has begun
+            if (
+                waiter is None or waiter.done()
+            ):  # the response is not complete, or a further request has begun
                 self._looks = asyncio.get_running_loop().call_later(_ENDING_S, self._go_on)
                 return
         if self.connection is not None and not self.connection.complete and _may_become_head(self._held):
