@@ -39,8 +39,8 @@ TICK_S = 1.0  # seconds between two looks at connections whose time is over
 WAITING = 1024  # connections that wait in the kernel to be accepted
 WRITE_BUFFER = 1 << 16  # bytes that are held for a client that does not read
 _CLOSE = {"Connection": "close"}
-# Seconds between two looks whether a response is complete behind which another request has arrived: at the next round of
-# the event loop as a rule.
+# Seconds between two looks whether a response is complete behind which another request has arrived: it is at the next
+# round of the event loop as a rule.
 _ENDING_S = 0.001
 _HEAD_HELD = 8 << 10  # bytes of a head that are held before aiohttp gets them; one line may have 8,190
 
@@ -419,9 +419,8 @@ class _Guarded(asyncio.Protocol):
                 self._give()
                 return
             waiter = getattr(self._inner, "_waiter", None)
-            if (
-                waiter is None or waiter.done()
-            ):  # the response is not complete, or a further request has begun
+            unsent = self._transport.get_write_buffer_size()
+            if waiter is None or waiter.done() or unsent:  # the response is not complete
                 self._looks = asyncio.get_running_loop().call_later(_ENDING_S, self._go_on)
                 return
         if self.connection is not None and not self.connection.complete and _may_become_head(self._held):
