@@ -51,13 +51,14 @@ def session_in_head(head: bytes) -> str | None:
     """The session that a request is for, by the beginning of its head; None if it is for none, or is no HTTP. As the
     server reads it: ``/%73ess/ID`` is ``/sess/ID``."""
     line = head.lstrip(b"\r\n").partition(b"\n")[0].rstrip(b"\r")
-    words = line.split(b" ")
-    if len(words) != 3 or words[0] == b"CONNECT" or not words[2].startswith(b"HTTP/"):
+    words = [word for word in line.split(b" ") if word]
+    if len(words) < 2 or words[0] == b"CONNECT":
         return None
     target = words[1].decode("utf-8", "surrogateescape")
     try:
         if target.startswith("/"):
-            path = target.partition("#")[0].partition("?")[0]
+            # A "#" before the query is part of the path for aiohttp's parser.
+            path = target.partition("?" if "?" in target else "#")[0]
             return session_in(URL.build(path=path, encoded=True).parts)
         return session_in(URL(target, encoded=True).relative().parts)
     except ValueError:
