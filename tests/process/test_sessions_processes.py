@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kit.trained import sampled_parts
 from liverl.embedded.tokenizer import EOS_ID, decode
 from liverl.sessions.shares import owner
 
+OF = 4
 NAMES = [f"task-{number:08d}" for number in range(12)]
 
 
@@ -32,7 +32,7 @@ async def replica() -> AsyncIterator[TokenReplica]:
 @pytest.fixture
 async def service(tmp_path: Path, replica: TokenReplica) -> AsyncIterator[Service]:
     made = Service(tmp_path)
-    made.settings["processes"] = 2
+    made.settings["processes"] = OF
     made.list_replicas(await replica.start())
     yield made
     for process in made.processes:
@@ -92,8 +92,9 @@ async def rows_are_whole(service: Service, agents: list[Agent]) -> None:
     """Each agent's session is one row with each of its replies once."""
     for agent in agents:
         status, body = await service.control("POST", f"/sessions/{agent.opened['id']}/finish")
-        (row,) = body["rows"]
-        texts = [decode(token for token in part if token != EOS_ID) for part in sampled_parts(row)]
+        parts = [part for row in body["rows"] for part in sampled_parts(row)]
+        assert len(body["rows"]) == min(agent.turns, 1)
+        texts = [decode(token for token in part if token != EOS_ID) for part in parts]
         wanted = [call_text("read_file", path=f"{turn}.txt") for turn in range(agent.turns)]
         assert (status, texts) == (200, wanted)
 
@@ -109,135 +110,125 @@ def gone(pid: int) -> bool:
         return True
 
 
-async def test_one_client_for_all_sessions_of_both_processes(
-    service: Service, replica: TokenReplica
-) -> None:
+async def test_four_processes_do_the_work_of_one(service: Service, replica: TokenReplica) -> None:
     process = service.start()
     await service.serving()
-    assert {owner(name, 2) for name in NAMES} == {0, 1}
+    port = service.listener.getsockname()[1]
+    assert {owner(name, OF) for name in NAMES} == set(range(OF))
     agents = await opened(service, NAMES)
-    # Fewer connections than agents, so that each one is for sessions of both processes in turn.
+
+    # Fewer connections than agents, so that each one is for sessions of several processes in turn.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=3)) as http:
         await talk(http, agents, 4)
         for path, status in (("/health", 200), ("/nothing", 404), ("/sess/task-1/v1/models", 404)):
-            async with http.get(f"http://127.0.0.1:{service.listener.getsockname()[1]}{path}") as response:
+            async with http.get(f"http://127.0.0.1:{port}{path}") as response:
                 assert response.status == status
     calls = len(NAMES) * 4
     await service.until(lambda: service.report()["counters"].get("num_calls") == calls)
     report = service.report()
     assert (report["pid"], report["open"], report["in_flight"]) == (process.pid, len(NAMES), 0)
-    assert sum(each["open"] for each in report["processes"]) == len(NAMES)
-    assert min(each["open"] for each in report["processes"]) > 0
+    wanted = [sum(owner(name, OF) == number for name in NAMES) for number in range(OF)]
+    assert [each["open"] for each in report["processes"]] == wanted
+    log = service.text()
+    assert f"generation 1 is serving on http://127.0.0.1:{port}; replicas: 1; processes: 4" in log
+
+    # The trainer's part
     status, facts = await service.control("GET", "/sessions")
     assert (status, facts["open"], facts["counters"]["num_calls"]) == (200, len(NAMES), calls)
     assert (await service.control("GET", "/sessions", key="x"))[0] == 401
     assert (await service.control("GET", f"/sessions/{NAMES[0]}"))[1]["counters"]["num_calls"] == 4
     assert (await service.control("POST", "/sessions", {"id": 1}))[0] == 400
-    await rows_are_whole(service, agents)
-    assert len(replica.replies) == calls
-    process.send_signal(signal.SIGTERM)
-    assert await service.ended() == 0
-    log = service.text()
-    assert "generation 1 is serving on http://127.0.0.1:" in log and "; replicas: 1; processes: 2" in log
-    assert "Traceback" not in log
+    assert (await service.control("POST", "/sessions/none/finish"))[0] == 404
 
-
-async def test_kill_9_of_one_of_four_under_load_loses_nothing(
-    service: Service, replica: TokenReplica
-) -> None:
-    service.settings["processes"] = 4
-    service.start()
-    await service.serving()
-    agents = await opened(service, NAMES)
+    # One of them is killed while all sample.
+    before = pids(service)
+    victim = max(range(OF), key=lambda number: wanted[number])
     async with aiohttp.ClientSession() as http:
-        await talk(http, agents, 1)
-        before = pids(service)
-        victim = Counter(owner(name, 4) for name in NAMES).most_common(1)[0][0]
         replica.gate.clear()
-        talking = asyncio.ensure_future(talk(http, agents, 6))
+        talking = asyncio.ensure_future(talk(http, agents, 3))
         await service.until(lambda: service.report()["in_flight"] == len(NAMES))
         os.kill(before[victim], signal.SIGKILL)
         replica.gate.set()
+        # Meanwhile the trainer's requests wait for it.
+        assert (await service.control("GET", "/sessions"))[1]["open"] == len(NAMES)
         await talking
-    calls = len(NAMES) * 7
-    await service.until(lambda: service.report()["counters"].get("num_calls") == calls)
-    unchanged = [old == new for old, new in zip(before, pids(service), strict=True)]
-    assert unchanged == [number != victim for number in range(4)]
-    assert [each["restarts"] for each in service.report()["processes"]] == [int(not u) for u in unchanged]
-    await rows_are_whole(service, agents)
-    assert service.report()["counters"]["num_calls"] == calls, "none was sampled twice"
-    assert f"process {victim + 1} of 4 has ended (SIGKILL); starting it again" in service.text()
+        calls += len(NAMES) * 3
+        await service.until(lambda: service.report()["counters"].get("num_calls") == calls)
+        unchanged = [old == new for old, new in zip(before, pids(service), strict=True)]
+        assert unchanged == [number != victim for number in range(OF)]
+        assert [each["restarts"] for each in service.report()["processes"]] == [
+            int(not same) for same in unchanged
+        ]
+        assert f"process {victim + 1} of 4 has ended (SIGKILL); starting it again" in service.text()
 
-
-async def test_the_others_end_with_a_front_that_is_killed_and_the_next_one_goes_on(
-    service: Service, replica: TokenReplica
-) -> None:
-    process = service.start()
-    await service.serving()
-    agents = await opened(service, NAMES)
-    async with aiohttp.ClientSession() as http:
-        await talk(http, agents, 2)
-        workers = pids(service)
-        process.send_signal(signal.SIGKILL)
-        await service.ended()
-        service.settings["processes"] = 3
-        service.start()
-        await service.serving()
-        assert all(map(gone, workers))
-        assert service.report()["open"] == len(NAMES)
-        await talk(http, agents, 2)
-    half = agents[:6]
-    await rows_are_whole(service, half)
-    service.processes[-1].send_signal(signal.SIGTERM)
-    assert await service.ended() == 0
-    service.settings["processes"] = 1
-    service.start()
-    await service.serving()
-    report = service.report()
-    assert (report["open"], report["finished"]) == (len(NAMES) - 6, 6)
-    assert report["counters"]["num_calls"] == len(NAMES) * 4
-    await rows_are_whole(service, agents)  # of those that have ended: the same again
-
-
-async def test_it_drains_and_a_second_signal_cuts(service: Service, replica: TokenReplica) -> None:
-    process = service.start()
-    await service.serving()
-    first, second = await opened(service, [next(n for n in NAMES if owner(n, 2) == k) for k in (0, 1)])
-    async with aiohttp.ClientSession() as http:
+        # A signal ends all, once they have sent what they sample.
         replica.gate.clear()
-        running = [asyncio.ensure_future(agent.turn(http)) for agent in (first, second)]
-        await service.until(lambda: service.report()["in_flight"] == 2)
+        running = asyncio.ensure_future(talk(http, agents, 1))
+        await service.until(lambda: service.report()["in_flight"] == len(NAMES))
         process.send_signal(signal.SIGTERM)
         await service.until(lambda: service.report()["state"] == "draining")
         assert process.poll() is None
         replica.gate.set()
-        await asyncio.gather(*running)
-        assert await service.ended() == 0
-        assert service.text().count("replies cut: 0") == 2
-        process = service.start()
-        await service.serving()
+        await running
+    assert await service.ended() == 0
+    assert service.text().count("replies cut: 0") == OF
+    assert "Traceback" not in service.text()
+
+    # Another number finds all of it: each reply once, as it was sampled.
+    service.settings["processes"] = 1
+    service.start()
+    await service.serving()
+    await rows_are_whole(service, agents)
+    await service.until(lambda: service.report()["finished"] == len(NAMES))
+    assert service.report()["counters"]["num_calls"] == calls + len(NAMES)
+
+
+async def test_lists_second_signals_and_the_end_of_the_front(service: Service, replica: TokenReplica) -> None:
+    service.settings["processes"] = 2
+    process = service.start()
+    await service.serving()
+    agents = await opened(service, NAMES)
+    await rows_are_whole(service, agents[:2])  # none has a turn
+    agents = agents[2:]
+    url = service.report()["backends"][0]
+    wanted = service.list_replicas(url, draining=("http://127.0.0.1:2",))
+    process.send_signal(signal.SIGHUP)
+    await service.until(lambda: service.report()["config_sha"] == wanted)
+    assert service.report()["backends"] == [url]
+    assert service.text().count(f"replicas: {url}, http://127.0.0.1:2 (draining)") == 2
+    one = [{"url": url, "model": "m"}]
+    assert await service.control("PUT", "/backends", one) == (200, {"listed": 1})
+
+    # A second signal cuts what is being sampled; the clients ask again, and are answered by the next processes.
+    async with aiohttp.ClientSession() as http:
         replica.gate.clear()
-        running = [asyncio.ensure_future(agent.turn(http)) for agent in (first, second)]
-        await service.until(lambda: service.report()["in_flight"] == 2)
+        running = asyncio.ensure_future(talk(http, agents, 2))
+        await service.until(lambda: service.report()["in_flight"] == len(agents))
         process.send_signal(signal.SIGTERM)
         await service.until(lambda: service.report()["state"] == "draining")
         process.send_signal(signal.SIGINT)
         assert await service.ended() == 0
-        assert service.text().count("replies cut: 1") == 2
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-    assert first.refused == second.refused == []
-
-
-async def test_a_new_list_counts_when_all_have_it(service: Service) -> None:
-    process = service.start()
-    await service.serving()
-    wanted = service.list_replicas("http://127.0.0.1:1", draining=("http://127.0.0.1:2",))
-    process.send_signal(signal.SIGHUP)
-    await service.until(lambda: service.report()["config_sha"] == wanted)
-    assert service.report()["backends"] == ["http://127.0.0.1:1"]
-    assert service.text().count("replicas: http://127.0.0.1:1, http://127.0.0.1:2 (draining)") == 2
-    status, answer = await service.control("PUT", "/backends", [{"url": "http://127.0.0.1:3", "model": "m"}])
-    assert (status, answer) == (200, {"listed": 1})
-    await service.until(lambda: service.report()["backends"] == ["http://127.0.0.1:3"])
+        cut = service.text().count("replies cut: ") - service.text().count("replies cut: 0")
+        assert cut == 2
+        replica.gate.set()
+        service.settings["processes"] = 3
+        process = service.start()
+        await service.serving()
+        await running
+        # The others end with a front that is killed, and the next one waits for that.
+        workers = pids(service)
+        replica.gate.clear()
+        running = asyncio.ensure_future(talk(http, agents, 2))
+        await service.until(lambda: service.report()["in_flight"] == len(agents))
+        process.send_signal(signal.SIGKILL)
+        await service.ended()
+        service.settings["processes"] = 2
+        service.start()
+        await service.serving()
+        assert all(map(gone, workers))
+        replica.gate.set()
+        await running
+    report = service.report()
+    assert (report["open"], report["finished"]) == (len(agents), 2)
+    await rows_are_whole(service, agents)
+    assert (await service.control("GET", "/sessions"))[1]["counters"]["num_calls"] == len(agents) * 4

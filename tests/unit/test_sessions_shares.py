@@ -176,9 +176,7 @@ def test_two_reports_are_one(one: dict[str, Any], other: dict[str, Any], name: s
 
 def test_one_report_alone_stays_as_it_is() -> None:
     counters = msgspec.to_builtins(together([Counters(num_calls=5)]))
-    alone = facts(
-        silent=[silent("a", 5.0)], tokenizers=[route()], last={"poisoned": "t"}, counters=counters
-    )
+    alone = facts(silent=[silent("a", 5.0)], tokenizers=[route()], last={"poisoned": "t"}, counters=counters)
     assert merged_report([alone], {}) == alone
     assert merged_facts([alone])["counters"] == alone["counters"]
     assert set(merged_facts([alone])["counters"]) <= set(Counters.__struct_fields__)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,8 +73,3 @@ def misplaced(folder: Path) -> list[Path]:
         if isinstance(opened, Opened) and f"{opened.id}{SUFFIX}" != path.name:
             found.append(path)
     return found
-
-
-def free(fd: int) -> None:
-    """Give the lock up, in this process."""
-    os.close(fd)
