@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from liverl.sessions import finished, layout
 from liverl.sessions.counters import Counters
-from liverl.sessions.finished import Ended, FinishedSessions, finished_files, name_of
+from liverl.sessions.finished import Ended, FinishedSessions, finished_files, keep_rows, name_of
 from liverl.sessions.journal import Journal, Opened
 from liverl.sessions.layout import LOCK, lock, misplaced, share_out
 from liverl.sessions.shares import Share
@@ -98,6 +99,19 @@ def test_it_may_be_interrupted_at_any_step(
             share_out(tmp_path, 3)
     share_out(tmp_path, 4)
     assert read(tmp_path, 4) == (27, 110, NAMES)
+
+
+def test_a_process_removes_old_rows_of_its_own_sessions_only(tmp_path: Path) -> None:
+    share = Share(0, 2)
+    paths = {name: keep_rows(tmp_path, name, b"{}") for name in NAMES}
+    for path in paths.values():
+        os.utime(path, (1.0, 1.0))
+    sessions = FinishedSessions(tmp_path, most=2, share=share)
+    sessions.add(ended(next(filter(share.has, NAMES))))
+    for number in range(6):
+        sessions.add(Ended(f"other-{number}", "key", "/trial", Counters(), at=time.time()))
+    left = {name for name, path in paths.items() if path.exists()}
+    assert left == {name for name in NAMES if not share.has(name)}
 
 
 def test_a_journal_with_the_name_of_another_session_is_found(tmp_path: Path) -> None:

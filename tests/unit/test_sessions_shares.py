@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
 from aiohttp.http_parser import HttpRequestParser
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +21,13 @@ from liverl.model import SessionsStatus
 from liverl.sessions import shares
 from liverl.sessions.counters import Counters, together
 from liverl.sessions.merging import LastOnes, differences, merged_facts, merged_report
+from liverl.sessions.replica_file import Replica
+from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.server import AgentRoutes
 from liverl.sessions.shares import Share, owner, session_in, session_in_head
+from liverl.sessions.store import Store
+
+NAMES = [f"task-{n:08x}" for n in range(4000)]
 
 
 def as_the_server_reads(head: bytes) -> str | None:
@@ -92,8 +103,7 @@ def test_a_session_stays_with_its_process_whatever_computes_it() -> None:
     """These numbers are in no file, but two processes of one service must agree on them."""
     assert [owner(name, 4) for name in ("task-00000001", "a", "é", "\udcff")] == [2, 3, 2, 3]
     assert owner("anything", 1) == 0
-    names = [f"task-{n:08x}" for n in range(4000)]
-    counts = [sum(Share(k, 4).has(name) for name in names) for k in range(4)]
+    counts = [sum(Share(k, 4).has(name) for name in NAMES) for k in range(4)]
     assert sum(counts) == 4000 and min(counts) > 900
 
 
@@ -207,3 +217,32 @@ def test_the_last_trial_is_that_of_the_process_whose_counter_grew_last() -> None
 def test_what_one_process_has_seen_differ_is_found() -> None:
     assert differences([facts(), facts(tokenizers=[route()])]) == {}
     assert differences([facts(tokenizers=[DIFFERS]), facts()]) == {"m": "token 3"}
+
+
+async def test_a_request_for_the_session_of_another_process_is_not_one_for_no_session(tmp_path: Path) -> None:
+    async with aiohttp.ClientSession() as http:
+        routes = AgentRoutes(Store(tmp_path, (), ReplicaList(http), share=Share(0, 2)))
+        ours, theirs = (next(n for n in NAMES if owner(n, 2) == k) for k in (0, 1))
+        statuses = {}
+        for name in (ours, theirs):
+            request = make_mocked_request("POST", f"/sess/{name}/v1/messages")
+            answer = routes.gate(request)
+            assert isinstance(answer, web.Response)
+            statuses[name] = answer.status
+        assert statuses == {ours: 404, theirs: 503}
+
+
+@pytest.mark.parametrize(("of", "sessions", "most"), [(1, 64, 1), (4, 64, 1), (4, 256, 4), (3, 6, 1)])
+async def test_processes_that_know_their_own_sessions_only_use_all_replicas_alike(
+    of: int, sessions: int, most: int
+) -> None:
+    """``most``: sessions of one replica, if each process has as many of them as the others."""
+    placed: Counter[str] = Counter()
+    async with aiohttp.ClientSession() as http:
+        for number in range(of):
+            replicas = ReplicaList(http, share=Share(number, of))
+            replicas.put([Replica(f"http://r{n}", "m") for n in range(64)])
+            for name in range(sessions // of):
+                await replicas.pick(f"{number}-{name}", (), 1.0)
+            placed.update(replicas.facts()["placed"])
+    assert max(placed.values()) == most
