@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from liverl.sessions import handover
 from liverl.sessions.handover import INLINE, Handover
@@ -19,6 +20,7 @@ from liverl.util.http_limits import Limits
 from liverl.util.http_server import Caller, HttpServer, refused
 
 OF = 2
+LONG = 16 << 20  # bytes: more than sockets hold
 LIMITS = Limits(connections=64, unproven=64, per_peer=64, per_key=16, max_body=1 << 20)
 FIRST, SECOND = (next(f"s{n}" for n in range(99) if owner(f"s{n}", OF) == k) for k in range(OF))
 
@@ -51,7 +53,15 @@ class Process:
         return True
 
     async def _answer(self, request: web.Request) -> web.Response:
+        if "unread" in request.query:
+            return web.Response(text="not read")
         body = await request.read()
+        if "long" in request.query:
+            return web.Response(body=bytes(LONG))
+        if "then" in request.query:
+            # What comes between the end of this request and the beginning of the next one, which is here already
+            guarded = self.server._known[request.transport]
+            asyncio.get_running_loop().call_soon(guarded.data_received, request.query["then"].encode())
         return web.Response(text=f"{self.share.number} {request.path} {len(body)} {hash(body)}")
 
 
@@ -72,8 +82,9 @@ async def processes() -> AsyncIterator[tuple[int, list[Process]]]:
         other.close()
 
 
-def head(session: str, length: int = 0, more: str = "") -> bytes:
-    return f"POST /sess/{session}/v1 HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{more}\r\n".encode()
+def head(session: str, length: int = 0, more: str = "", query: str = "") -> bytes:
+    line = f"POST /sess/{session}/v1{query} HTTP/1.1"
+    return f"{line}\r\nHost: x\r\nContent-Length: {length}\r\n{more}\r\n".encode()
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, str]:
@@ -151,7 +162,47 @@ async def test_the_rest_of_a_body_that_was_not_awaited_is_no_request(processes: 
     writer.close()
 
 
-async def test_what_waits_for_a_process_is_there_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rest_of_a_body_that_nobody_reads_is_no_request(processes: Any) -> None:
+    port, (first, _) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = head(SECOND)
+    writer.write(head(FIRST, len(body), query="?unread"))
+    assert await answer(reader) == (200, "not read")
+    writer.write(body)
+    writer.write(head(FIRST))
+    assert (await answer(reader))[1].startswith("0 ")
+    assert first.passed == 0
+    writer.close()
+
+
+async def test_a_connection_does_not_go_before_its_response_has_gone(processes: Any) -> None:
+    """The client asks for a session of the other process before it reads a long response."""
+    port, (first, _) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head(FIRST, query="?long"))
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(head(SECOND))
+    assert len(await within(reader.readexactly(LONG), 60)) == LONG
+    assert (await answer(reader))[1].startswith("1 ")
+    assert first.passed == 1
+    writer.close()
+
+
+async def test_a_body_that_comes_between_two_requests_belongs_to_the_second(processes: Any) -> None:
+    port, (first, _) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = head(SECOND)
+    query = URL.build(path="/", query={"then": body.decode()}).raw_query_string
+    writer.write(head(FIRST, query=f"?{query}") + head(FIRST, len(body)))
+    assert (await answer(reader))[0] == 200
+    assert (await answer(reader))[1] == f"0 /sess/{FIRST}/v1 {len(body)} {hash(body)}"
+    assert first.passed == 0
+    writer.close()
+
+
+async def test_what_waits_for_a_process_is_there_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """More than fits into the buffer; nobody receives until all were sent."""
     receiving, sending = handover.pair()
     sender, taken = Handover(receiving, {1: sending}), list[bytes]()
@@ -173,7 +224,9 @@ async def test_what_waits_for_a_process_is_there_when_it_comes(monkeypatch: pyte
     await within(done.wait(), 60)
     assert taken == [str(number).encode() * 300 for number in range(count)]
     monkeypatch.setattr(handover, "MOST_WAITING", 0)
+    assert not caplog.records
     sender.send(1, ours, b"one too many")
+    assert "too many connections wait for process 2" in caplog.text
     receiver.close()
     sender.close()
     for each in (ours, theirs, receiving, sending):
