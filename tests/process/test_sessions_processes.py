@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -111,17 +112,21 @@ def gone(pid: int) -> bool:
 
 
 async def test_four_processes_do_the_work_of_one(service: Service, replica: TokenReplica) -> None:
-    process = service.start()
+    with socket.create_server(("127.0.0.2", 0)) as sandboxes:
+        service.more, service.settings["host"] = [sandboxes.fileno()], ""
+        process = service.start(LIVERL_LISTEN_FD_SANDBOXES=str(sandboxes.fileno()))
+        service.more, port = [], sandboxes.getsockname()[1]
     await service.serving()
-    port = service.listener.getsockname()[1]
     assert {owner(name, OF) for name in NAMES} == set(range(OF))
     agents = await opened(service, NAMES)
+    assert agents[0].opened["anthropic_url"] == f"http://127.0.0.2:{port}/sess/{NAMES[0]}"
 
     # Fewer connections than agents, so that each one is for sessions of several processes in turn.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=3)) as http:
         await talk(http, agents, 4)
+        port_of_run = service.listener.getsockname()[1]
         for path, status in (("/health", 200), ("/nothing", 404), ("/sess/task-1/v1/models", 404)):
-            async with http.get(f"http://127.0.0.1:{port}{path}") as response:
+            async with http.get(f"http://127.0.0.1:{port_of_run}{path}") as response:
                 assert response.status == status
     calls = len(NAMES) * 4
     await service.until(lambda: service.report()["counters"].get("num_calls") == calls)
@@ -130,7 +135,7 @@ async def test_four_processes_do_the_work_of_one(service: Service, replica: Toke
     wanted = [sum(owner(name, OF) == number for name in NAMES) for number in range(OF)]
     assert [each["open"] for each in report["processes"]] == wanted
     log = service.text()
-    assert f"generation 1 is serving on http://127.0.0.1:{port}; replicas: 1; processes: 4" in log
+    assert f"generation 1 is serving on http://127.0.0.2:{port}; replicas: 1; processes: 4" in log
 
     # The trainer's part
     status, facts = await service.control("GET", "/sessions")
@@ -165,7 +170,9 @@ async def test_four_processes_do_the_work_of_one(service: Service, replica: Toke
         replica.gate.clear()
         running = asyncio.ensure_future(talk(http, agents, 1))
         await service.until(lambda: service.report()["in_flight"] == len(NAMES))
-        process.send_signal(signal.SIGTERM)
+        # A batch system sends it to each process, and in any order.
+        for pid in (*pids(service), process.pid, *pids(service)):
+            os.kill(pid, signal.SIGTERM)
         await service.until(lambda: service.report()["state"] == "draining")
         assert process.poll() is None
         replica.gate.set()

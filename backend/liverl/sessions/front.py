@@ -49,8 +49,10 @@ logger = logging.getLogger(__name__)
 # Seconds without a report, one of which comes each second, after which a process counts as hung and is killed: longer
 # than any step of its work, and shorter than the backend's own patience with a service.
 HUNG_S = 60.0
-MOST_STARTS = 5  # starts of one process in a row of which none serves, after which the service ends
-PAUSE_S = 0.5  # seconds before the second of them, doubling
+STABLE_S = 30.0  # seconds that a process serves, after which its end has nothing to do with its start
+# Starts of one process in a row of which none gets there, after which the service ends: the backend then decides.
+MOST_STARTS = 5
+PAUSE_S = 0.5  # seconds before the third of them, doubling: the second one begins at once
 
 
 class CannotServe(Exception):
@@ -72,7 +74,13 @@ class _Part:
         self.facts: dict[str, Any] | None = None  # of its last report, of this process or one before
         self.heard = 0.0  # on ``clocks.ran``: when it was started, or reported
         self.serves = False
+        self.since = 0.0  # on ``clocks.ran``: when it began to serve
         self.restarts = -1
+
+    @property
+    def stable(self) -> bool:
+        """Whether it has served for a while."""
+        return self.serves and clocks.ran() - self.since > STABLE_S
 
     def tell(self, order: Order) -> None:
         """Say something to the process, if there is one."""
@@ -163,6 +171,7 @@ class Front:
     async def _serve(self, addresses: dict[int, str]) -> None:
         await self._until(lambda: all(part.serves for part in self._parts))
         if self._stopping:
+            await self._stop()
             return
         async with self._control(addresses) as server:
             self._state = "serving"
@@ -182,8 +191,7 @@ class Front:
             server.stop_accepting()
             self._state = "draining"
             self._write_report()
-            self._tell_all(Stop(now=self._stop_now))
-            await self._ended()
+            await self._stop()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for ``condition``, or until the service is to stop.
@@ -197,7 +205,9 @@ class Front:
         if self._why is not None:
             raise self._why
 
-    async def _ended(self) -> None:
+    async def _stop(self) -> None:
+        """Let all processes end, with the replies that they sample."""
+        self._tell_all(Stop(now=self._stop_now))
         for part in self._parts:
             if part.process is not None:
                 await part.process.wait()
@@ -230,15 +240,15 @@ class Front:
                 code = await self._run(part)
                 if self._stopping:
                     return
-                failures = 0 if part.serves else failures + 1
+                failures = 0 if part.stable else failures + 1
                 part.serves = False
                 words = f"process {part.number + 1} of {self._of} has ended ({_ended_with(code)})"
                 # What it said of the settings or the sockets is said by the next one, too.
-                if failures >= MOST_STARTS or (failures and part.facts is None and code in (1, 2)):
+                if failures >= MOST_STARTS or (part.facts is None and code in (1, 2)):
                     raise CannotServe(words, 2 if code == 2 else 1)
                 logger.error("%s; starting it again", words)
-                if failures:
-                    await asyncio.sleep(PAUSE_S * 2 ** (failures - 1))
+                if failures > 1:
+                    await asyncio.sleep(PAUSE_S * 2 ** (failures - 2))
         except Exception as error:  # noqa: BLE001 - whatever it is, the service cannot go on
             self._why = error
             self._change.set()
@@ -285,7 +295,9 @@ class Front:
     async def _listen(self, part: _Part, link: Link) -> None:
         async for message in link.messages():
             if isinstance(message, Report):
-                part.facts, part.heard, part.serves = message.facts, clocks.ran(), True
+                part.facts, part.heard = message.facts, clocks.ran()
+                if not part.serves:
+                    part.serves, part.since = True, part.heard
                 self._change.set()
                 with self._faults.logged("a report of a process cannot be used"):
                     self._last_ones = self._last.take(part.number, message.facts)

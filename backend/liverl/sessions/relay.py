@@ -22,7 +22,6 @@ from liverl.sessions.shares import owner
 from liverl.util import clocks
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
-from liverl.util.http_server import BodyLate
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +67,7 @@ class Relay:
         return app
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
-        try:
-            body = await request.read()
-        except BodyLate:
-            raise
+        body = await request.read()
         parts = request.rel_url.parts[1:]
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
 

@@ -104,7 +104,8 @@ class Service:
         requests = StopRequests(SAME_REQUEST_S)
 
         def end(number: int) -> None:
-            if requests.received(number):
+            # Of several processes the front says when to stop: a signal to all of them is one request.
+            if self._worker is None and requests.received(number):
                 (now if stop.is_set() else stop).set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -207,6 +208,8 @@ class Service:
                 await servers[1].start(self._worker.control)
             yield servers
         finally:
+            if self._worker is not None:
+                self._worker.take_no_more()
             await asyncio.gather(*(server.close() for server in servers))
 
     async def _stop(self, store: Store, servers: list[HttpServer], now: asyncio.Event) -> None:

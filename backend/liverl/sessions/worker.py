@@ -129,10 +129,13 @@ class Worker:
         """Serve from now on what others pass on."""
         self._handover.listen(server.take_over)
 
+    def take_no_more(self) -> None:
+        """Neither pass connections on nor take others over."""
+        self._handover.close()
+
     def close(self) -> None:
         """Leave the others."""
         if self._listening is not None:
             self._listening.cancel()
-        self._handover.close()
         if self._link is not None:
             self._link.close()

@@ -133,7 +133,9 @@ class HttpServer:
             OSError: it is gone.
         """
         server = self._runner.server
-        assert server is not None, "started"
+        if server is None:  # it has ended, or has not begun
+            sock.close()
+            return
         sock.setblocking(False)
         try:
             loop = asyncio.get_running_loop()
