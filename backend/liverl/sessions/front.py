@@ -22,7 +22,7 @@ import msgspec
 
 from liverl.sessions import handover
 from liverl.sessions.layout import misplaced, share_out
-from liverl.sessions.link import Differs, Link, Order, Reload, Report, Stop
+from liverl.sessions.link import Link, Order, Reload, Report, Stop, TokensDiffer
 from liverl.sessions.merging import LastOnes, differences, merged_report
 from liverl.sessions.relay import Relay
 from liverl.sessions.replicas import ReplicaList
@@ -309,7 +309,7 @@ class Front:
         for model, words in differences(every).items():
             for part, facts in zip(self._parts, every, strict=True):
                 if part.serves and model not in differences([facts]):
-                    part.tell(Differs(model, words))
+                    part.tell(TokensDiffer(model, words))
 
     def _tell_all(self, order: Order) -> None:
         for part in self._parts:

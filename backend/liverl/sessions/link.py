@@ -17,9 +17,8 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import JsonDecoder
 
 LONGEST = 64 << 20  # bytes of a line: a report has a few hundred for each replica
-MOST_UNSENT = (
-    4 << 20
-)  # bytes; while so many wait no further report is sent: the next one says the same and more
+# Bytes; while so many wait no further report is sent: the next one says the same and more.
+MOST_UNSENT = 4 << 20
 
 
 class Reload(msgspec.Struct, frozen=True, tag="reload"):
@@ -32,7 +31,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     now: bool = False
 
 
-class Differs(msgspec.Struct, frozen=True, tag="differs"):
+class TokensDiffer(msgspec.Struct, frozen=True, tag="differs"):
     """Another process has seen that our tokens of a model differ from the engine's. ``words``: where."""
 
     model: str
@@ -45,8 +44,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     facts: dict[str, Any]
 
 
-Told = Reload | Stop | Differs | Report
-Order = Reload | Stop | Differs
+Told = Reload | Stop | TokensDiffer | Report
+Order = Reload | Stop | TokensDiffer
 _decode = JsonDecoder(Told).decode
 State = Literal["starting", "serving", "draining"]
 

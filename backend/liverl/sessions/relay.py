@@ -36,7 +36,7 @@ class _Named(msgspec.Struct, frozen=True):
     id: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Relayed(msgspec.Struct, frozen=True):
     """What a process has answered."""
 
     status: int
@@ -71,7 +71,7 @@ class Relay:
         parts = request.rel_url.parts[1:]
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
 
-        async def ask(number: int) -> Answer:
+        async def ask(number: int) -> Relayed:
             return await self._ask(number, request.method, request.rel_url, headers, body)
 
         if (request.method, parts) == ("GET", ("sessions",)):
@@ -85,13 +85,13 @@ class Relay:
 
     async def _ask(
         self, number: int, method: str, path: URL, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> Relayed:
         url = URL("http://sessions").join(path)
         end = clocks.ran() + WAIT_S
         while True:
             try:
                 async with self._ways[number].request(method, url, data=body, headers=headers) as response:
-                    return Answer(response.status, await response.read(), response.content_type)
+                    return Relayed(response.status, await response.read(), response.content_type)
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
                 if self._stops() or clocks.ran() > end:
                     words = f"process {number + 1} of the sessions does not answer: {error}"
@@ -111,14 +111,14 @@ def _session(method: str, parts: tuple[str, ...], body: bytes) -> str:
     return ""
 
 
-def _merged(answers: list[Answer]) -> Answer:
+def _merged(answers: list[Relayed]) -> Relayed:
     failed = next((each for each in answers if not each.ok), None)
     if failed is not None:
         return failed
     every: list[dict[str, Any]] = [decode_json(each.body) for each in answers]
-    return Answer(200, msgspec.json.encode(merged_facts(every)))
+    return Relayed(200, msgspec.json.encode(merged_facts(every)))
 
 
-def _error(status: int, words: str) -> Answer:
+def _error(status: int, words: str) -> Relayed:
     error = {"message": words, "type": "api_error", "param": None, "code": str(status)}
-    return Answer(status, msgspec.json.encode({"error": error}))
+    return Relayed(status, msgspec.json.encode({"error": error}))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from liverl.sessions.handover import Handover
-from liverl.sessions.link import Differs, Link, Reload, Report, Stop
+from liverl.sessions.link import Link, Reload, Report, Stop, TokensDiffer
 from liverl.sessions.shares import Share, owner, session_in_head
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
@@ -105,7 +105,7 @@ class Worker:
                 reload()
             elif isinstance(message, Stop):
                 stop(message.now)
-            elif isinstance(message, Differs):
+            elif isinstance(message, TokensDiffer):
                 differs(message.model, message.words)
         os._exit(FRONT_ENDED)  # as if killed: journals are whole at any time
 
