@@ -111,6 +111,9 @@ class Front:
         self._before: dict[str, Any] = {}
         self._last, self._last_ones = LastOnes(), dict[str, str]()
         self._state = "starting"
+        self._reported: set[int] = (
+            set()
+        )  # the processes that have said something since the last report was written
         self._stopping = False
         self._stop_now = False
         self._change = asyncio.Event()  # set when a process serves, none can, or the service is to stop
@@ -302,6 +305,9 @@ class Front:
                 with self._faults.logged("a report of a process cannot be used"):
                     self._last_ones = self._last.take(part.number, message.facts)
                     self._tell_differences()
+                self._reported.add(part.number)
+                if self._state != "starting" and len(self._reported) == self._of:
+                    self._write_report()
 
     def _tell_differences(self) -> None:
         """Tell each process what others have seen of the tokens of a model."""
@@ -346,6 +352,7 @@ class Front:
                     process.kill()
 
     def _write_report(self) -> None:
+        self._reported.clear()
         with self._faults.logged("the report cannot be written"):
             self._report.write(self._facts())
 
