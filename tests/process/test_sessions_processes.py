@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from kit.token_replica import TokenReplica, call_text
 from kit.trained import sampled_parts
 
 from liverl.embedded.tokenizer import EOS_ID, decode
+from liverl.sessions.layout import LOCK
 from liverl.sessions.shares import owner
 
 OF = 4
@@ -111,6 +113,18 @@ def gone(pid: int) -> bool:
         return True
 
 
+def is_locked(service: Service) -> bool:
+    """Whether another service would wait for this one."""
+    fd = os.open(service.dir / "sessions" / LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 async def test_four_processes_do_the_work_of_one(service: Service, replica: TokenReplica) -> None:
     with socket.create_server(("127.0.0.2", 0)) as sandboxes:
         service.more, service.settings["host"] = [sandboxes.fileno()], ""
@@ -167,9 +181,11 @@ async def test_four_processes_do_the_work_of_one(service: Service, replica: Toke
         assert f"process {victim + 1} of 4 has ended (SIGKILL); starting it again" in service.text()
 
         # A signal ends all, once they have sent what they sample.
+        await rows_are_whole(service, agents[:2])
+        assert is_locked(service)
         replica.gate.clear()
-        running = asyncio.ensure_future(talk(http, agents, 1))
-        await service.until(lambda: service.report()["in_flight"] == len(NAMES))
+        running = asyncio.ensure_future(talk(http, agents[2:], 1))
+        await service.until(lambda: service.report()["in_flight"] == len(NAMES) - 2)
         # A batch system sends it to each process, and in any order.
         for pid in (*pids(service), process.pid, *pids(service)):
             os.kill(pid, signal.SIGTERM)
@@ -185,9 +201,10 @@ async def test_four_processes_do_the_work_of_one(service: Service, replica: Toke
     service.settings["processes"] = 1
     service.start()
     await service.serving()
+    assert is_locked(service)
     await rows_are_whole(service, agents)
     await service.until(lambda: service.report()["finished"] == len(NAMES))
-    assert service.report()["counters"]["num_calls"] == calls + len(NAMES)
+    assert service.report()["counters"]["num_calls"] == calls + len(NAMES) - 2
 
 
 async def test_lists_second_signals_and_the_end_of_the_front(service: Service, replica: TokenReplica) -> None:

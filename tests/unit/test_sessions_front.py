@@ -24,9 +24,11 @@ from liverl.sessions.journal import Finished, Journal, Opened
 from liverl.sessions.link import Link, Reload, Report, Stop
 from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.relay import Relay
-from liverl.sessions.service import Keys
+from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.service import Keys, Service
 from liverl.sessions.settings import Settings
 from liverl.sessions.shares import Share
+from liverl.sessions.store import Store
 from liverl.sessions.worker import VARIABLE, Inherited, Worker, inherited
 from liverl.util.deadline import within
 
@@ -93,6 +95,23 @@ async def test_a_difference_that_one_process_sees_reaches_the_others(tmp_path: P
     for task in (obeying, *listening):
         task.cancel()
     close(parts, ends)
+
+
+async def test_a_process_says_at_once_what_it_has_seen(tmp_path: Path) -> None:
+    settings = Settings(str(tmp_path), "", "", "", 1 << 20, "split", 256, 60.0)
+    written: list[dict[str, Any]] = []
+    worker = SimpleNamespace(share=Share(0, 2), write=written.append)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        service = Service(settings, Keys("key", ""), listener, 1, None, worker)  # type: ignore[arg-type]
+        async with aiohttp.ClientSession() as http:
+            tokenizers = Tokenizers()
+            replicas = ReplicaList(http, None, tokenizers, Share(0, 2))
+            store = Store(tmp_path / "sessions", (), replicas, share=Share(0, 2))
+            tokenizers.doubt = service._doubt(store, replicas)
+            tokenizers.of("m").trust.differs("token 3")
+            await asyncio.sleep(0)
+    (report,) = written
+    assert [route.differs for route in report["tokenizers"]] == ["token 3"]
 
 
 async def test_a_process_that_does_not_report_is_killed(tmp_path: Path) -> None:
