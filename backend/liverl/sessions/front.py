@@ -111,9 +111,8 @@ class Front:
         self._before: dict[str, Any] = {}
         self._last, self._last_ones = LastOnes(), dict[str, str]()
         self._state = "starting"
-        self._reported: set[int] = (
-            set()
-        )  # the processes that have said something since the last report was written
+        # The processes that have said something since the last report was written
+        self._reported: set[int] = set()
         self._stopping = False
         self._stop_now = False
         self._change = asyncio.Event()  # set when a process serves, none can, or the service is to stop
