@@ -1,6 +1,7 @@
 """What ``sessions.py`` starts as processes of their own: a scripted replica, and the sessions of a run.
 
-``session_process.py replica FD`` and ``session_process.py sessions FOLDER FD``: FD is a listening socket.
+``session_process.py replica FD[,FD...]`` and ``session_process.py sessions FOLDER FD``: FD is a listening socket. With
+several of them the replica answers as many.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def script(_prompt: str, turn: int) -> str:
     return f"Step {turn}: I look. " + call_text("read_file", path=f"src/module_{turn}.py")
 
 
-async def replica(listener: socket.socket) -> None:
+async def replica(*listeners: socket.socket) -> None:
     """Serve the token routes and the chat route of one script, and ``/stats``: what was asked of it."""
     from aiohttp import web
     from kit.token_replica import TokenReplica, odd_ids
@@ -106,7 +108,7 @@ async def replica(listener: socket.socket) -> None:
     app.middlewares.append(count)
     app.router.add_post("/v1/chat/completions", chat)
     app.router.add_get("/stats", stats)
-    await _serve([(app, listener)])
+    await _serve([(app, listeners)])
 
 
 async def sessions(folder: Path, listener: socket.socket) -> None:
@@ -128,20 +130,21 @@ async def sessions(folder: Path, listener: socket.socket) -> None:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         trainer = TrainerRoutes(store, replicas, CONTROL, lambda: address)
         try:
-            await _serve([(AgentRoutes(store).app(BODY_LIMIT), listener), (trainer.app(), control)])
+            await _serve([(AgentRoutes(store).app(BODY_LIMIT), (listener,)), (trainer.app(), (control,))])
         finally:
             await store.close()
 
 
-async def _serve(apps: list[tuple[Any, socket.socket]]) -> None:
+async def _serve(apps: list[tuple[Any, Sequence[socket.socket]]]) -> None:
     from aiohttp import web
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    runners = [(web.AppRunner(app, access_log=None), listener) for app, listener in apps]
-    for runner, listener in runners:
+    runners = [(web.AppRunner(app, access_log=None), listeners) for app, listeners in apps]
+    for runner, listeners in runners:
         await runner.setup()
-        await web.SockSite(runner, listener, backlog=2048).start()
+        for listener in listeners:
+            await web.SockSite(runner, listener, backlog=2048).start()
     await stop.wait()
     for runner, _ in runners:
         await runner.cleanup()
@@ -151,8 +154,8 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     what, *rest = sys.argv[1:]
-    listener = socket.socket(fileno=int(rest[-1]))
-    work = replica(listener) if what == "replica" else sessions(Path(rest[0]), listener)
+    listeners = [socket.socket(fileno=int(fd)) for fd in rest[-1].split(",")]
+    work = replica(*listeners) if what == "replica" else sessions(Path(rest[0]), *listeners)
     where = os.environ.get("LIVERL_BENCH_PROFILE")
     if not where or what == "replica":
         asyncio.run(work)

@@ -102,6 +102,8 @@ def candidates(config: RunConfig, key: str) -> list[Any]:
 
 def _values(kind: types.Type, now: Any) -> Iterator[Any]:
     kind = plain_type(kind)
+    if isinstance(kind, types.IntType | types.FloatType) and isinstance(now, str):
+        now = None  # a word in the place of a number
     if isinstance(kind, types.UnionType):
         for member in kind.types:
             yield from _values(member, now)

@@ -103,6 +103,9 @@ def test_the_nearest_name(text: str, meant: str, tmp_path: Path) -> None:
         ("run: {seed: 99999999999999999999999}\n", "run.seed: wrong value"),
         ("run: {topology: Managed}\n", "run.topology: wrong value"),
         ("ui: {mouse: 1}\n", "ui.mouse: wrong value"),
+        ("session_proxy: {processes: 0}\n", "session_proxy.processes: wrong value"),
+        ("session_proxy: {processes: many}\n", "session_proxy.processes: wrong value"),
+        ("session_proxy: {processes: null}\n", "session_proxy.processes: wrong value"),
         ("algorithm: {temperature: .nan}\n", "algorithm.temperature: wrong value"),
         ("algorithm: {learning_rate: 1e999}\n", "algorithm.learning_rate: wrong value"),
         ("algorithm: {clip_ratio_low: 1.5}\n", "algorithm.clip_ratio_low: wrong value"),
@@ -135,6 +138,15 @@ def test_the_nearest_name(text: str, meant: str, tmp_path: Path) -> None:
 )
 def test_one_problem_each(text: str | bytes, expected: str, tmp_path: Path) -> None:
     assert expected in only(text, tmp_path)[0]
+
+
+@pytest.mark.parametrize(("text", "value"), [("auto", "auto"), ("'auto'", "auto"), ("1", 1), ("64", 64)])
+def test_a_number_may_have_a_word_in_its_place(text: str, value: object, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"session_proxy: {{processes: {text}}}\n")
+    assert load_config(file, env={}).config.session_proxy.processes == value
+    words = only("session_proxy: {processes: 65}\n", tmp_path)
+    assert "a whole number from 1 to 64 or auto" in "\n".join(words)
 
 
 @pytest.mark.parametrize(

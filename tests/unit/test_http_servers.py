@@ -33,11 +33,13 @@ from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.policy import Policy
 from liverl.exposition.server import MetricsServer
 from liverl.sessions import service
+from liverl.sessions.relay import Relay
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.store import Store
 from liverl.util import http_limits, http_server
 from liverl.util.http_limits import HTTP, limits_for
+from liverl.util.socket_path import usable_address
 from liverl.util.token_guard import Token
 from liverl.verl_runtime.worker_sessions import HostSettings, WorkerSessions
 from liverl_tui.web.server import WebServer
@@ -111,7 +113,7 @@ async def agents(folder: Path) -> AsyncIterator[Target]:
     store = _store(folder)
     session = store.open("one", str(folder / "trials" / "one"), service_limits())
     routes = AgentRoutes(store, ("m",))
-    server = service._server(routes.app(1 << 20), routes.gate, 1 << 20)
+    server = service.http_server(routes.app(1 << 20), routes.gate, 1 << 20)
     port = await server.listen("127.0.0.1")
     try:
         yield Target(port, "/sess/one/v1/chat/completions", session.opened.key, mine=True)
@@ -130,13 +132,33 @@ def service_limits() -> Any:
 async def trainer(folder: Path) -> AsyncIterator[Target]:
     store = _store(folder)
     routes = TrainerRoutes(store, store.replicas, KEY, lambda: "http://x")  # type: ignore[arg-type]
-    server = service._server(routes.app(), routes.gate, 1 << 20)
+    server = service.http_server(routes.app(), routes.gate, 1 << 20)
     port = await server.listen("127.0.0.1")  # in a run on a Unix socket
     try:
         yield Target(port, "/sessions", KEY)
     finally:
         await server.close()
         await store.close()
+
+
+@asynccontextmanager
+async def front(folder: Path) -> AsyncIterator[Target]:
+    """The trainer's part of several processes, of which this test has one."""
+    store = _store(folder)
+    routes = TrainerRoutes(store, store.replicas, KEY, lambda: "http://x")  # type: ignore[arg-type]
+    behind = service.http_server(routes.app(), routes.gate, 1 << 20)
+    with usable_address(folder / "behind.sock") as address:
+        await behind.start(service.control_socket(folder / "behind.sock"))
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(address)) as http:
+            relay = Relay({0: http}, KEY, lambda: False)
+            server = service.http_server(relay.app(), relay.gate, 1 << 20)
+            port = await server.listen("127.0.0.1")  # in a run on a Unix socket
+            try:
+                yield Target(port, "/sessions", KEY)
+            finally:
+                await server.close()
+                await behind.close()
+                await store.close()
 
 
 @asynccontextmanager
@@ -393,6 +415,7 @@ _NOT_HTTP = (
 SERVERS: dict[str, Start | dict[str, str]] = {
     "sessions: agents": agents,
     "sessions: trainer": trainer,
+    "sessions: trainer, several processes": front,
     "sessions in a worker of verl": worker,
     "embedded replica": embedded,
     "CPU replica of verl": cpu,
@@ -403,7 +426,11 @@ SERVERS: dict[str, Start | dict[str, str]] = {
 }
 # Where a server is made -> the servers of the table.
 PLACES = {
-    ("sessions/service.py", "HttpServer"): ("sessions: agents", "sessions: trainer"),
+    ("sessions/service.py", "HttpServer"): (
+        "sessions: agents",
+        "sessions: trainer",
+        "sessions: trainer, several processes",
+    ),
     ("verl_runtime/worker_sessions.py", "HttpServer"): ("sessions in a worker of verl",),
     ("embedded/engine/http.py", "HttpServer"): ("embedded replica",),
     ("verl_runtime/cpuengine/http.py", "HttpServer"): ("CPU replica of verl",),
@@ -542,7 +569,7 @@ async def test_agents_behind_one_address_are_served_all_at_once(tmp_path: Path) 
         folder.mkdir()
         keys[f"t{number}"] = store.open(f"t{number}", str(folder), service_limits()).opened.key
     routes = AgentRoutes(store)
-    server = service._server(routes.app(1 << 20), routes.gate, 1 << 20)
+    server = service.http_server(routes.app(1 << 20), routes.gate, 1 << 20)
     port = await server.listen("127.0.0.1")
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:

@@ -87,8 +87,8 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_PROXY_AND_SESSIONS, "proxy: request_timeout max_body_bytes"),
     (
         _SESSIONS,
-        "session_proxy: main_agent_prefix_match models patience max_replica_deaths in_flight rows_per_trial tokenizer; "
-        "session_proxy.scheduler: *",
+        "session_proxy: main_agent_prefix_match models patience max_replica_deaths in_flight rows_per_trial tokenizer "
+        "processes; session_proxy.scheduler: *",
     ),
     (_PROXY_AND_TRAINER, "algorithm: temperature top_p top_k val_temperature val_top_p val_top_k"),
     (_TRAINER, "data: *; infrastructure: node0_ip; k8s: *; training: *; algorithm: *; harbor_agent: *"),

@@ -59,6 +59,9 @@ def convert(node: Node, kind: types.Type) -> Any:
         members = [member for member in kind.types if not isinstance(member, types.NoneType)]
         if len(members) != len(kind.types) and node.is_null:
             return None
+        words = next((each for each in members if isinstance(each, types.LiteralType)), None)
+        if words is not None and node.kind == "scalar" and node.text in words.values:
+            return node.text
         try:
             return convert(node, members[0])
         except Bad as bad:
@@ -210,7 +213,7 @@ def expected(kind: types.Type) -> str:
     if isinstance(kind, types.BoolType):
         return "true or false"
     if isinstance(kind, types.LiteralType):
-        return "one of " + ", ".join(str(value) for value in kind.values)
+        return ("one of " if len(kind.values) > 1 else "") + ", ".join(str(value) for value in kind.values)
     if isinstance(kind, types.IntType):
         return "a whole number" + _range(kind)
     if isinstance(kind, types.FloatType):

@@ -237,7 +237,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("session_proxy: rewrite", {_PLAN: when.sessions_or_reads_variables}, inert.no_sessions),
     _group("session_proxy.scheduler: enabled", {_PLAN: when.session_service}, inert.no_sessions),
     _group("session_proxy.scheduler: *", {_PLAN: when.session_scheduler}, inert.scheduler_key),
-    _group("session_proxy: port tokenizer", {_PLAN: when.session_service}, inert.no_sessions),
+    _group("session_proxy: port tokenizer processes", {_PLAN: when.session_service}, inert.no_sessions),
     _group(
         "supervise: restart_base restart_cap restart_jitter storm_window storm_failures stable_after",
         {_PLAN: when.restarts_services},

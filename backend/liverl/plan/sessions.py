@@ -80,6 +80,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "in_flight": config.session_proxy.in_flight,
         "rows_per_trial": config.session_proxy.rows_per_trial,
         "tokenizer": config.session_proxy.tokenizer,
+        "processes": config.session_proxy.processes,
         "model_path": model_path(config),
         "request_timeout": config.proxy.request_timeout,
         "scheduler": _scheduler(config),

@@ -118,8 +118,9 @@ def _value(kind: types.Type) -> dict[str, Any]:
     match kind:
         case types.UnionType():
             members = [plain_type(one) for one in kind.types]
-            (inner,) = [one for one in members if not isinstance(one, types.NoneType)]
-            return _or_null(_value(inner))
+            shapes = [_value(one) for one in members if not isinstance(one, types.NoneType)]
+            either = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+            return _or_null(either) if len(shapes) < len(members) else either
         case types.AnyType():
             return {}
         case types.StrType():

@@ -16,8 +16,12 @@ import socket
 import sys
 from pathlib import Path
 
+from liverl.sessions.front import CannotServe, Front
+from liverl.sessions.layout import lock
 from liverl.sessions.service import Keys, Service
 from liverl.sessions.settings import read_settings
+from liverl.sessions.shares import processes
+from liverl.sessions.worker import VARIABLE, Worker, inherited
 from liverl.util import stack_signal
 from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
@@ -33,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the service; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m liverl.sessions", allow_abbrev=False)
     parser.add_argument("--config", required=True, type=Path, help="JSON file with the service's settings")
+    parser.add_argument("--worker", metavar="K/N", help="be process K of N; the front starts it")
     args = parser.parse_args(argv)
     exclude_others()
     stack_signal.register()
@@ -51,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         listener = socket.socket(fileno=_descriptor(_LISTENER))
         sandboxes = socket.socket(fileno=_descriptor(_SANDBOXES)) if os.environ.get(_SANDBOXES) else None
         generation = int(os.environ.get("LIVERL_GENERATION", "1"))
+        given = inherited(os.environ.pop(VARIABLE, "")) if args.worker is not None else None
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -59,10 +65,23 @@ def main(argv: list[str] | None = None) -> int:
     gc.freeze()  # modules and settings stay: they are not searched again
     gc.set_threshold(*COLLECT)
     try:
-        asyncio.run(Service(settings, keys, listener, generation, sandboxes).run())
+        if given is not None:
+            asyncio.run(Service(settings, keys, listener, generation, sandboxes, Worker(given)).run())
+            return 0
+        held = lock(settings.folder)  # until this process ends
+        count = processes(settings.processes)
+        if count == 1:
+            asyncio.run(Service(settings, keys, listener, generation, sandboxes).run())
+            return 0
+        listeners = [listener, *([sandboxes] if sandboxes is not None else [])]
+        front = Front(settings, keys, listeners, generation, count, args.config, held)
+        asyncio.run(front.run())
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except CannotServe as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
     return 0
 
 

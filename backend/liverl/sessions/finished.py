@@ -20,6 +20,7 @@ from liverl.sessions.counters import Counters, together
 from liverl.sessions.keys import same_key
 from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Kind, Row, Versions
+from liverl.sessions.shares import ALL, Share
 from liverl.sessions.trial_log import ROWS
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
@@ -31,6 +32,8 @@ from liverl.util.regular_file import open_binary, read_regular
 logger = logging.getLogger(__name__)
 
 NAME = "finished.ndjson"  # not ``.jsonl``, as journals are
+_OF_SEVERAL = "finished.*-of-*.ndjson"
+_MOVING = "finished.moving.ndjson"  # while they are shared out anew: it has all of them, and counts alone
 ROWS_SUFFIX = ".rows.json"  # of the rows of a session whose trial's directory is gone, beside the journals
 MOST = 10_000  # ended sessions that are answered for: those of about 20 steps of 512 trials
 KEPT_S = 24 * 3600.0  # seconds for which they are
@@ -135,11 +138,69 @@ _EARLIER = b'{"earlier":'
 _NEWLINE = 0x0A
 
 
+def name_of(share: Share) -> str:
+    """The name of the file of a process."""
+    return NAME if share.of == 1 else f"finished.{share.number + 1}-of-{share.of}.ndjson"
+
+
+def finished_files(directory: Path) -> list[Path]:
+    """The files that there are, of any number of processes."""
+    moving = directory / _MOVING
+    every = [directory / NAME, *directory.glob(_OF_SEVERAL), moving]
+    return sorted(path for path in every if path.is_file())
+
+
+def move_to(directory: Path, shares: Sequence[Share]) -> None:
+    """Put all ended sessions into the files of these processes. Whenever it is interrupted, the next call does it.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    moving, found = directory / _MOVING, finished_files(directory)
+    if moving not in found:
+        write_atomic(moving, _joined(found), 0o600)
+    for path in found:
+        if path != moving:
+            path.unlink()
+    first, ended = _read(moving)
+    for share in shares:
+        own = sorted((each for each in ended if share.has(each.id)), key=lambda each: each.at)
+        lines: list[Ended | _Earlier] = [*own] if share.number else [first, *own]
+        write_atomic(directory / name_of(share), _written(lines), 0o600)
+    moving.unlink()
+
+
+def _joined(paths: Sequence[Path]) -> bytes:
+    every = [_read(path) for path in paths]
+    before = _Earlier(sum(f.earlier for f, _ in every), together(f.counters for f, _ in every))
+    return _written([before, *(each for _, ended in every for each in ended)])
+
+
+def _read(path: Path) -> tuple[_Earlier, list[Ended]]:
+    before, ended = _Earlier(0, Counters()), {}
+    for line in _lines(path):
+        with contextlib.suppress(*BAD_JSON):
+            if line.startswith(_EARLIER):
+                first = _earlier(line)
+                counters = together((before.counters, first.counters))
+                before = _Earlier(before.earlier + first.earlier, counters)
+                continue
+            one = _ended(line)
+            ended[one.id] = one
+    return before, list(ended.values())
+
+
+def _written(lines: Sequence[Ended | _Earlier]) -> bytes:
+    return b"".join(msgspec.json.encode(each) + b"\n" for each in lines)
+
+
 class FinishedSessions:
     """The sessions that have ended, by id: the newest ``most`` of the last ``KEPT_S`` seconds."""
 
-    def __init__(self, directory: Path, most: int = MOST) -> None:
-        self.path, self._most = directory / NAME, most
+    def __init__(self, directory: Path, most: int = MOST, share: Share = ALL) -> None:
+        """``most``: of all processes; ``share``: whose they are, where the service has several processes."""
+        self.path, self._most = directory / name_of(share), -(-most // share.of)
+        self._share = share
         self._ended: OrderedDict[str, Ended] = OrderedDict()  # as they ended
         self._lines = 0  # of the file
         self._earlier = 0  # sessions that are no longer in ``_ended``
@@ -210,7 +271,9 @@ class FinishedSessions:
         for path in self.path.parent.glob(f"*{ROWS_SUFFIX}"):
             with contextlib.suppress(OSError):
                 # The rows of a session are written before its line.
-                if path.name[: -len(ROWS_SUFFIX)] not in self._ended and path.stat().st_mtime < now - KEPT_S:
+                name = path.name[: -len(ROWS_SUFFIX)]
+                late = path.stat().st_mtime < now - KEPT_S
+                if self._share.has(name) and name not in self._ended and late:
                     path.unlink()
 
     def _forget_oldest(self) -> None:

@@ -151,6 +151,24 @@ def read_journal(path: Path) -> Contents:
     return Contents(entries)
 
 
+def first_entry(path: Path) -> Entry | None:
+    """The first entry of a journal; None if nothing complete was written.
+
+    Raises:
+        DamagedJournal: it is no entry.
+        OSError: the file cannot be read.
+    """
+    with open_binary(path) as file:
+        line = file.readline()
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        entry: Entry = _decode(line)
+    except BAD_JSON as error:
+        raise DamagedJournal(f"{path}, line 1: {error}") from None
+    return entry
+
+
 def set_aside(path: Path) -> Path | None:
     """Rename what is at ``path``, so that it is no journal any more; return its new path, None if nothing is there.
 

@@ -183,6 +183,10 @@ class Tokenizers:
     def _doubt(self, batches: Sequence[Batch], earlier: bool) -> int:
         return self.doubt(batches, earlier)
 
+    def differs(self, model: str, words: str) -> None:
+        """Another process has seen that our tokens of a model differ. ``words``: where."""
+        self.of(model).trust.differs(words)
+
     def facts(self) -> list[TokenRoute]:
         """For a status display."""
         return [each.trust.facts for each in self._models.values()]

@@ -18,6 +18,7 @@ from liverl.sessions.engine import HttpEngine
 from liverl.sessions.kv_cache import read_kv_cache
 from liverl.sessions.local_engine import LocalEngine, Tokenizers
 from liverl.sessions.replica_file import Replica
+from liverl.sessions.shares import ALL, Share
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +36,15 @@ class ReplicaList:
     """Implements ``Replicas`` for replicas that are servers. It may be empty: requests wait."""
 
     def __init__(
-        self, http: aiohttp.ClientSession, token: str | None = None, tokenizers: Tokenizers | None = None
+        self,
+        http: aiohttp.ClientSession,
+        token: str | None = None,
+        tokenizers: Tokenizers | None = None,
+        share: Share = ALL,
     ) -> None:
-        """``token``: bearer token of all replicas; ``tokenizers``: make the ids of prompts; None: the replicas do."""
+        """``token``: bearer token of all replicas; ``tokenizers``: make the ids of prompts; None: the replicas do;
+        ``share``: of several processes each begins with another replica, as it knows its own sessions only."""
+        self._share = share
         self._http, self._token, self._tokenizers = http, token, tokenizers
         self._engines: dict[str, _Listed] = {}  # by URL
         self._places: dict[str, str] = {}  # session -> URL
@@ -157,6 +164,8 @@ class ReplicaList:
         if not open_:
             return None
         load = Counter(self._places.values())
-        url = min(open_, key=lambda each: load[each])
+        urls = list(open_)
+        begin = len(urls) * self._share.number // self._share.of
+        url = min(urls[begin:] + urls[:begin], key=lambda each: load[each])
         self._places[session] = url
         return open_[url].engine

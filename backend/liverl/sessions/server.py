@@ -23,11 +23,12 @@ from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits, Overflow, require_short
 from liverl.sessions.session import Session, Who
+from liverl.sessions.shares import session_in
 from liverl.sessions.store import NoSuchSession, SessionEnded, Store
 from liverl.sessions.wire import Refusal
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
-from liverl.util.http_server import PUBLIC, BodyLate, Caller
+from liverl.util.http_server import PUBLIC, BodyLate, Caller, Gate
 from liverl.util.json_limits import JsonRefused, check_json
 
 logger = logging.getLogger(__name__)
@@ -75,11 +76,16 @@ class AgentRoutes:
         parts = request.rel_url.parts  # decoded, as the routes compare them: /%73ess/ID is /sess/ID
         if parts == ("/", "health"):
             return PUBLIC
-        if len(parts) < 3 or parts[1] != "sess":
+        name = session_in(parts)
+        if name is None:
             words = "there is nothing at this path; a session's URL is /sess/ID/v1, with /messages or /chat/completions"
             return _refused("openai", Refusal(404, words))
+        if not self._store.share.has(name):
+            # Sent behind another request that was not answered yet: connections change the process between requests.
+            again = Refusal(503, "another process has this session; send the request again", retry_after=0)
+            return _refused("anthropic" if "messages" in parts else "openai", again)
         try:
-            return Caller(key=self._session_of(parts[2], request).id)
+            return Caller(key=self._session_of(name, request).id)
         except Refusal as refusal:
             return _refused("anthropic" if "messages" in parts else "openai", refusal)
 
@@ -226,9 +232,7 @@ class TrainerRoutes:
 
     def gate(self, request: web.BaseRequest) -> Caller | web.Response:
         """Who sends a request to the application: see ``http_server``."""
-        if same_key(_key_of(request), self._key):
-            return Caller()
-        return _refused("openai", Refusal(401, "wrong or missing control key"))
+        return control_gate(self._key)(request)
 
     @web.middleware
     async def _guard(
@@ -283,6 +287,17 @@ class TrainerRoutes:
         replicas = read_replicas(await _checked(request))
         self._replicas.put(replicas)
         return _json({"listed": len(replicas)})
+
+
+def control_gate(key: str) -> Gate:
+    """Lets only requests with the control key pass."""
+
+    def gate(request: web.BaseRequest) -> Caller | web.Response:
+        if same_key(_key_of(request), key):
+            return Caller()
+        return _refused("openai", Refusal(401, "wrong or missing control key"))
+
+    return gate
 
 
 async def _answer(

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,24 @@ from aiohttp import web
 
 from liverl.sessions.access_log import AccessLogger, access_log
 from liverl.sessions.journal import set_aside
+from liverl.sessions.layout import share_out
 from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
 from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.report import ReportFile
-from liverl.sessions.scheduler import Scheduler
+from liverl.sessions.scheduler import MOST_WAITING, Scheduler
 from liverl.sessions.server import TRAINER_BODY, AgentRoutes, TrainerRoutes
 from liverl.sessions.settings import SOCKET, SchedulerSettings, Settings
+from liverl.sessions.shares import ALL, Share
 from liverl.sessions.store import EXPIRED_S, Store
 from liverl.sessions.time_limit import Looks
+from liverl.sessions.token_trust import Batch, Doubt
+from liverl.sessions.worker import Worker
 from liverl.util import clocks
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
 from liverl.util.faults import Faults
-from liverl.util.http_server import Gate, HttpServer
+from liverl.util.http_server import Elsewhere, Gate, HttpServer
 from liverl.util.primary_address import primary_address
 from liverl.util.regular_file import read_regular
 from liverl.util.signals import StopRequests
@@ -66,10 +70,13 @@ class Service:
         listener: socket.socket,
         generation: int,
         sandboxes: socket.socket | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """``listener``: the agents' listening socket, which the run holds; ``sandboxes``: a further one, at an address
-        that sandboxes reach: then agents are given that."""
+        that sandboxes reach: then agents are given that; ``worker``: None for the only process."""
         self._settings, self._keys = settings, keys
+        self._worker = worker
+        self._share = ALL if worker is None else worker.share
         self._listeners = [listener, *([sandboxes] if sandboxes is not None else [])]
         host, self._port = self._listeners[-1].getsockname()[:2]
         self._host = settings.host or (primary_address() if host in _EVERYWHERE else host)
@@ -78,7 +85,7 @@ class Service:
         self._digest = ""  # of the list of replicas
         self._state = "starting"
         self._error: str | None = None
-        self._report = ReportFile(settings.folder / f"status.{generation}.json")
+        self._report = worker or ReportFile(settings.folder / f"status.{generation}.json")
         self._faults = Faults(logger)
         self._agents: HttpServer | None = None
 
@@ -97,16 +104,21 @@ class Service:
         requests = StopRequests(SAME_REQUEST_S)
 
         def end(number: int) -> None:
-            if requests.received(number):
+            # Of several processes the front says when to stop: a signal to all of them is one request.
+            if self._worker is None and requests.received(number):
                 (now if stop.is_set() else stop).set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
+        if self._worker is None:
+            share_out(self._settings.folder, 1)
+        else:
+            await self._worker.connect()
         limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
             tokenizers = Tokenizers(self._settings.model_path) if self._settings.tokenizer == "auto" else None
-            replicas = ReplicaList(http, self._keys.replicas or None, tokenizers)
+            replicas = ReplicaList(http, self._keys.replicas or None, tokenizers, self._share)
             store = Store(
                 self._settings.folder,
                 (Path(self._settings.run_dir) / "trials",),
@@ -118,21 +130,23 @@ class Service:
                 most_deaths=self._settings.max_replica_deaths,
                 in_flight=self._settings.in_flight,
                 most_rows=self._settings.rows_per_trial,
-                scheduler=_scheduler(self._settings.scheduler, replicas),
+                scheduler=_scheduler(self._settings.scheduler, replicas, self._share),
+                share=self._share,
             )
             if tokenizers is not None:
-                tokenizers.doubt = store.doubt
+                tokenizers.doubt = self._doubt(store, replicas)
             logger.info("restored %d open sessions", store.restore())
             self._read_replicas(replicas)
             loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
             async with self._serving(store, replicas) as servers:
                 self._state = "serving"
                 logger.info(
-                    "generation %d is serving on %s; replicas: %d",
-                    self._generation,
+                    "%s is serving on %s; replicas: %d",
+                    f"generation {self._generation}" if self._worker is None else self._worker.name,
                     self.address,
                     len(replicas.listed),
                 )
+                self._obey(stop, now, replicas, tokenizers)
                 reports = asyncio.ensure_future(self._reports(store, replicas))
                 await stop.wait()
                 reports.cancel()
@@ -141,6 +155,36 @@ class Service:
                 await self._stop(store, servers, now)
             await store.close()
             replicas.close()
+            if self._worker is not None:
+                self._worker.close()
+
+    def _obey(
+        self, stop: asyncio.Event, now: asyncio.Event, replicas: ReplicaList, tokenizers: Tokenizers | None
+    ) -> None:
+        """Do what the front says, if there is one."""
+        if self._worker is None:
+            return
+
+        def end(at_once: bool) -> None:
+            stop.set()
+            if at_once:
+                now.set()
+
+        def differs(model: str, words: str) -> None:
+            if tokenizers is not None:
+                tokenizers.differs(model, words)
+
+        self._worker.obey(lambda: self._read_replicas(replicas), end, differs)
+
+    def _doubt(self, store: Store, replicas: ReplicaList) -> Doubt:
+        """See ``Store.doubt``. The other processes are told at once, by a report behind the difference."""
+
+        def doubt(batches: Sequence[Batch], earlier: bool) -> int:
+            if self._worker is not None:
+                asyncio.get_running_loop().call_soon(self._write_report, store, replicas)
+            return store.doubt(batches, earlier)
+
+        return doubt
 
     @contextlib.asynccontextmanager
     async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[HttpServer]]:
@@ -149,16 +193,23 @@ class Service:
             store, replicas, self._keys.control, lambda: self.address, self._settings.decides
         )
         most = self._settings.max_body_bytes
+        elsewhere = None if self._worker is None else self._worker.elsewhere
         servers = [
-            _server(agents.app(most), agents.gate, most),
-            _server(trainer.app(), trainer.gate, TRAINER_BODY),
+            http_server(agents.app(most), agents.gate, most, elsewhere),
+            http_server(trainer.app(), trainer.gate, TRAINER_BODY),
         ]
         self._agents = servers[0]
         try:
             await servers[0].start(*self._listeners)
-            await servers[1].start(control_socket(Path(self._settings.run_dir) / SOCKET))
+            if self._worker is None:
+                await servers[1].start(control_socket(Path(self._settings.run_dir) / SOCKET))
+            else:
+                self._worker.take_over(servers[0])
+                await servers[1].start(self._worker.control)
             yield servers
         finally:
+            if self._worker is not None:
+                self._worker.take_no_more()
             await asyncio.gather(*(server.close() for server in servers))
 
     async def _stop(self, store: Store, servers: list[HttpServer], now: asyncio.Event) -> None:
@@ -210,6 +261,7 @@ class Service:
             "pid": os.getpid(),
             "generation": self._generation,
             "state": self._state,
+            **({} if self._worker is None else {"address": self.address}),
             "error": self._error,
             "config_sha": self._digest,
             "in_flight": facts["waiting"],
@@ -220,7 +272,10 @@ class Service:
         }
 
 
-def _server(app: web.Application, gate: Gate, max_body: int) -> HttpServer:
+def http_server(
+    app: web.Application, gate: Gate, max_body: int, elsewhere: Elsewhere | None = None
+) -> HttpServer:
+    """A server of the sessions, with their access log."""
     return HttpServer(
         app,
         gate,
@@ -228,14 +283,15 @@ def _server(app: web.Application, gate: Gate, max_body: int) -> HttpServer:
         access_log=access_log(),
         access_log_class=AccessLogger,
         shutdown_timeout=LAST_BYTES_S,
+        elsewhere=elsewhere,
     )
 
 
-def _scheduler(settings: SchedulerSettings | None, replicas: ReplicaList) -> Scheduler | None:
+def _scheduler(settings: SchedulerSettings | None, replicas: ReplicaList, share: Share) -> Scheduler | None:
     if settings is None:
         return None
-    poll = settings.poll
-    return Scheduler(settings.rules, poll, lambda engine: replicas.kv_cache(engine, poll))
+    poll, most = settings.poll, -(-MOST_WAITING // share.of)
+    return Scheduler(settings.rules, poll, lambda engine: replicas.kv_cache(engine, poll), most)
 
 
 def control_socket(path: Path) -> socket.socket:

@@ -27,9 +27,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": the address that it listens
     on, this machine's primary one if those are all); ``request_timeout``: of one request to a replica; ``scheduler``:
     None where no request waits for a KV cache; ``asides``, ``models``, ``patience``, ``max_replica_deaths``,
-    ``in_flight``, ``rows_per_trial``, ``tokenizer``: see the keys of ``session_proxy``; ``model_path``: the folder of
-    the model, for replicas that do not say theirs; ``decides``: ``client`` in a run without a trainer, where all
-    sessions are sampled as their clients ask."""
+    ``in_flight``, ``rows_per_trial``, ``tokenizer``, ``processes``: see the keys of ``session_proxy``; ``model_path``:
+    the folder of the model, for replicas that do not say theirs; ``decides``: ``client`` in a run without a trainer,
+    where all sessions are sampled as their clients ask."""
 
     run_dir: str
     host: str
@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decides: Literal["trainer", "client"] = "trainer"
     tokenizer: Literal["auto", "engine"] = "engine"
     model_path: str = ""
+    processes: int | Literal["auto"] = 1
 
     @property
     def folder(self) -> Path:

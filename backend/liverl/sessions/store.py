@@ -32,6 +32,7 @@ from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import PREFIX_MATCH, Asides, Rewrite
 from liverl.sessions.session import IN_FLIGHT, MOST_ROWS, Session
+from liverl.sessions.shares import ALL, Share
 from liverl.sessions.token_trust import Batch
 from liverl.sessions.wire import Refusal
 from liverl.util import clocks
@@ -92,9 +93,12 @@ class Store:
         most_deaths: int | None = None,
         in_flight: int = IN_FLIGHT,
         most_rows: int = MOST_ROWS,
+        share: Share = ALL,
     ) -> None:
         """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait;
-        ``patience``, ``most_deaths``: see ``Drafter``; ``in_flight``, ``most_rows``: see ``Session``."""
+        ``patience``, ``most_deaths``: see ``Drafter``; ``in_flight``, ``most_rows``: see ``Session``; ``share``: the
+        sessions that it has, where the service has several processes."""
+        self.share = share
         self.replicas = replicas
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
         self._scheduler = scheduler
@@ -107,7 +111,7 @@ class Store:
         self._troubled: dict[str, str] = {}  # kind of trouble -> the session that ended with it last
         self._sessions: dict[str, Session] = {}  # those that have not ended
         self._own = Counters()  # of no session
-        self._finished = FinishedSessions(directory)
+        self._finished = FinishedSessions(directory, share=share)
         self._faults = Faults(logger)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -125,6 +129,8 @@ class Store:
             set_aside(self._finished.path)
         misplaced = []
         for path in sorted(self._directory.glob(f"*{SUFFIX}")):
+            if not self.share.has(path.name[: -len(SUFFIX)]):
+                continue
             with self._unreadable(path):
                 contents = read_journal(path)
                 opened = _opening(path, contents)
@@ -132,6 +138,10 @@ class Store:
                     continue  # it was never answered
                 if path == self._path(opened.id):
                     self._restore(Journal(path), opened, contents)
+                elif not self.share.has(opened.id):
+                    raise DamagedJournal(
+                        f"it has session {opened.id}; the next start of the service looks there"
+                    )
                 else:
                     misplaced.append(path)
         # Each may lie where the one of another session belongs.

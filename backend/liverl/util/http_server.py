@@ -39,6 +39,9 @@ TICK_S = 1.0  # seconds between two looks at connections whose time is over
 WAITING = 1024  # connections that wait in the kernel to be accepted
 WRITE_BUFFER = 1 << 16  # bytes that are held for a client that does not read
 _CLOSE = {"Connection": "close"}
+# Seconds between two looks whether a response is complete behind which another request has arrived: it is at the next
+# round of the event loop as a rule.
+_ENDING_S = 0.001
 _HEAD_HELD = 8 << 10  # bytes of a head that are held before aiohttp gets them; one line may have 8,190
 
 
@@ -51,6 +54,9 @@ class Caller(NamedTuple):
 
 
 PUBLIC = Caller(proven=False)
+# (socket of a connection between two requests, what has arrived of the next one) -> whether another process serves it
+# from here on: then it has a descriptor of its own.
+Elsewhere = Callable[[Any, bytes], bool]
 # Raises nothing; a response is the refusal, behind which the connection is closed.
 Gate = Callable[[web.BaseRequest], "Caller | web.Response"]
 
@@ -74,9 +80,11 @@ class HttpServer:
         access_log_class: type[AbstractAccessLogger] | None = None,
         shutdown_timeout: float = 60.0,
         handler_cancellation: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """``max_body``: bytes of a request, which the application checks as well; ``limits``: None for those that fit
-        the descriptors of this process; the others as in ``web.AppRunner``."""
+        the descriptors of this process; ``elsewhere``: asked with the head of each request, where several processes
+        share the listening socket; the others as in ``web.AppRunner``."""
         more: dict[str, Any] = {} if access_log_class is None else {"access_log_class": access_log_class}
         self._runner = web.AppRunner(
             app,
@@ -88,6 +96,7 @@ class HttpServer:
             **more,
         )
         self._gate = gate
+        self._elsewhere = elsewhere
         self._descriptors = descriptor_limit()
         self.limits = limits or limits_for(self._descriptors, max_body)
         self.connections = Connections(self.limits)
@@ -116,6 +125,33 @@ class HttpServer:
             )
             sock.listen(WAITING)
         self._ticks = asyncio.ensure_future(self._tick())
+
+    async def take_over(self, sock: socket.socket, received: bytes) -> None:
+        """Serve a connection that another process has accepted. ``received``: what it has read of a request.
+
+        Raises:
+            OSError: it is gone.
+        """
+        server = self._runner.server
+        if server is None:  # it has ended, or has not begun
+            sock.close()
+            return
+        sock.setblocking(False)
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(lambda: _Guarded(server, self, received), sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    def leaves(self, transport: Any, received: bytes) -> bool:
+        """Whether another process serves a connection from here on: see ``Elsewhere``."""
+        return self._elsewhere is not None and self._elsewhere(transport.get_extra_info("socket"), received)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes share the listening socket."""
+        return self._elsewhere is not None
 
     async def listen(self, host: str, port: int = 0) -> int:
         """Serve on a TCP port of ``host``, a free one for 0; return its number.
@@ -208,6 +244,7 @@ class HttpServer:
             raise ConnectionResetError  # it is gone
         connection = guarded.connection
         connection.request_began()
+        guarded.began(request)
         try:
             refusal = self._refusal(request, connection)
             if refusal is not None:
@@ -220,7 +257,7 @@ class HttpServer:
             words = f"the request body did not arrive within {self.limits.body_timeout:g} s"
             return refused(408, words)
         finally:
-            guarded.has_read()
+            guarded.has_read(request)
             connection.request_ended(time.monotonic())
 
     def _refusal(self, request: web.BaseRequest, connection: Connection) -> web.Response | None:
@@ -325,24 +362,40 @@ class _Guarded(asyncio.Protocol):
     """Stands between a connection and aiohttp's protocol for it, and reports what happens on it. That protocol, with
     its parser and task, is made when the head of a request is there: a flood of half-open connections costs none."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], server: HttpServer) -> None:
+    def __init__(
+        self, make: Callable[[], asyncio.Protocol], server: HttpServer, received: bytes | None = None
+    ) -> None:
+        """``received``: what another process has read of this connection, which is served here; None: accepted here."""
         self._make, self._server = make, server
-        self._inner: asyncio.Protocol | None = None
+        self._inner: Any = None
         self._held = b""  # what has arrived before that
+        self._received = received
         self._transport: Any = None
         self.connection: Connection | None = None
         self._request: web.BaseRequest | None = None  # whose body may be still to come
         self._since = 0.0  # monotonic seconds: of its head
+        # The body of the last request, if nothing was given to aiohttp since that was answered: the next one may be for
+        # another process. Used only where several share the socket.
+        self._answered: Any = None
+        self._looks: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)  # type: ignore[attr-defined]
         self.connection = self._server.opened(self, transport)
+        if self._received is not None:
+            received, self._received = self._received, None
+            self.connection.received(time.monotonic(), received)
+            if not transport.is_closing():
+                self._begin(received)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.connection is not None:
             self._server.lost(self._transport, self.connection)
         self._held = b""
+        self._answered = None
+        if self._looks is not None:
+            self._looks.cancel()
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
@@ -351,13 +404,53 @@ class _Guarded(asyncio.Protocol):
             return
         if self.connection is not None:
             self.connection.received(time.monotonic(), data)
-        if self._inner is None:
-            self._held += data
-            if self.connection is not None and not self.connection.complete and _may_become_head(self._held):
+        if self._inner is not None and self._answered is None:
+            self._inner.data_received(data)
+            return
+        self._held += data
+        if self._looks is None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Decide who serves the request of which the beginning is held, as soon as that can be told."""
+        self._looks = None
+        if self._transport.is_closing() or not self._held:
+            return
+        if self._answered is not None:
+            if not self._answered.is_eof():  # what has arrived is the rest of its body
+                self._give()
                 return
-            self._inner, data, self._held = self._make(), self._held, b""
-            self._inner.connection_made(self._transport)
+            waiter = getattr(self._inner, "_waiter", None)
+            unsent = self._transport.get_write_buffer_size()
+            if waiter is None or waiter.done() or unsent:  # the response is not complete
+                self._looks = asyncio.get_running_loop().call_later(_ENDING_S, self._go_on)
+                return
+        if self.connection is not None and not self.connection.complete and _may_become_head(self._held):
+            return
+        if self._server.leaves(self._transport, self._held):
+            self._held = b""
+            self._transport.abort()
+            return
+        self._give()
+
+    def _give(self) -> None:
+        """Give aiohttp what is held."""
+        data, self._held, self._answered = self._held, b"", None
+        if self._inner is None:
+            self._begin(data)
+        else:
+            self._inner.data_received(data)
+
+    def _begin(self, data: bytes) -> None:
+        self._inner = self._make()
+        self._inner.connection_made(self._transport)
         self._inner.data_received(data)
+
+    def began(self, request: web.BaseRequest) -> None:
+        """Aiohttp has the head of a request. What is held belongs to that, as when a client sends several at once."""
+        if self._held and self._inner is not None:
+            self._give()
+        self._answered = None
 
     def eof_received(self) -> bool | None:
         return None if self._inner is None else self._inner.eof_received()
@@ -383,9 +476,10 @@ class _Guarded(asyncio.Protocol):
         """The body of a request is awaited from now on."""
         self._request, self._since = request, time.monotonic()
 
-    def has_read(self) -> None:
-        """It is awaited no longer."""
+    def has_read(self, request: web.BaseRequest) -> None:
+        """The request has its answer: its body is awaited no longer."""
         self._request = None
+        self._answered = request.content if self._server.shared else None
 
     def give_up_late_body(self, since: float) -> None:
         """End the request if its body has been awaited since before ``since`` (monotonic seconds). A transport that is

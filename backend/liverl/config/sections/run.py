@@ -22,6 +22,7 @@ from liverl.config.sections.value_types import (
     PositiveShare,
     Seconds,
     SecondsOrZero,
+    SessionProcesses,
     Share,
     Topology,
     TrainerKind,
@@ -119,6 +120,7 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     in_flight: Count
     rows_per_trial: Count
     tokenizer: Literal["auto", "engine"]
+    processes: SessionProcesses | Literal["auto"]
     scheduler: SessionScheduler
 
 

@@ -22,6 +22,7 @@ Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 SecondsOrZero = Annotated[float, Meta(ge=0, le=1e9)]
 NotifySeconds = Annotated[float, Meta(gt=0, le=60)]  # the end of a run waits for it
 PollSeconds = Annotated[float, Meta(ge=5, le=1e9)]  # /metrics of a busy engine costs it milliseconds
+SessionProcesses = Annotated[int, Meta(ge=1, le=64)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 BodyBytes = Annotated[int, Meta(ge=64 << 10, le=1 << 30)]  # a conversation must fit
 PositiveShare = Annotated[float, Meta(gt=0, le=1)]

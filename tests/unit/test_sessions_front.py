@@ -1,0 +1,249 @@
+"""The first process of several: what it does before, between and behind the others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from liverl.sessions import front as front_module
+from liverl.sessions import relay
+from liverl.sessions.counters import Counters
+from liverl.sessions.finished import Ended, FinishedSessions
+from liverl.sessions.front import HUNG_S, CannotServe, Front, _Part
+from liverl.sessions.journal import Finished, Journal, Opened
+from liverl.sessions.link import Link, Reload, Report, Stop
+from liverl.sessions.local_engine import Tokenizers
+from liverl.sessions.relay import Relay
+from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.service import Keys, Service
+from liverl.sessions.settings import Settings
+from liverl.sessions.shares import Share
+from liverl.sessions.store import Store
+from liverl.sessions.worker import VARIABLE, Inherited, Worker, inherited
+from liverl.util.deadline import within
+
+DIFFERS = {"model": "m", "route": "replicas", "differs": "token 3 is 5 at the replica"}
+AGREES = {"model": "m", "route": "sessions"}
+
+
+def front_of(folder: Path, of: int = 2) -> Front:
+    settings = Settings(str(folder), "", "", "", 1 << 20, "split", 256, 60.0)
+    return Front(settings, Keys("key", ""), [], 1, of, folder / "settings.json", 0)
+
+
+async def with_parts(front: Front, count: int) -> tuple[list[_Part], list[Link]]:
+    """Processes that serve, and their ends of the links."""
+    ends = []
+    for number in range(count):
+        ours, theirs = socket.socketpair()
+        part = _Part(number, socket.socket())
+        part.link, part.serves = await Link.of(ours), True
+        front._parts.append(part)
+        ends.append(await Link.of(theirs))
+    return front._parts, ends
+
+
+def close(parts: list[_Part], ends: list[Link]) -> None:
+    for part in parts:
+        assert part.link is not None
+        part.link.close()
+        for sock in (part.control, part.receiving, part.sending):
+            sock.close()
+    for end in ends:
+        end.close()
+
+
+async def test_a_difference_that_one_process_sees_reaches_the_others(tmp_path: Path) -> None:
+    front = front_of(tmp_path)
+    parts, ends = await with_parts(front, 3)
+    listening = [asyncio.ensure_future(front._listen(p, p.link)) for p in parts if p.link is not None]
+    tokenizers, doubted = Tokenizers(), list[bool]()
+
+    def doubt(_batches: Any, earlier: bool) -> int:
+        doubted.append(earlier)
+        return 0
+
+    tokenizers.doubt = doubt
+    worker = Worker.__new__(Worker)
+    worker._link = ends[1]
+    done = asyncio.Event()
+
+    def differs(model: str, words: str) -> None:
+        tokenizers.differs(model, words)
+        done.set()
+
+    obeying = asyncio.ensure_future(worker._obey(lambda: None, lambda now: None, differs))
+    ends[1].tell(Report({"tokenizers": [AGREES]}))
+    ends[0].tell(Report({"tokenizers": [DIFFERS]}))
+    await within(done.wait(), 60)
+    (route,) = tokenizers.facts()
+    assert (route.route, route.differs) == ("replicas", DIFFERS["differs"])
+    assert doubted == [True], "also the turns of an earlier process"
+    parts[0].tell(Reload())
+    first = await within(anext(ends[0].messages()), 60)
+    assert first == Reload(), "it has said so itself"
+    for task in (obeying, *listening):
+        task.cancel()
+    close(parts, ends)
+
+
+async def test_a_process_says_at_once_what_it_has_seen(tmp_path: Path) -> None:
+    settings = Settings(str(tmp_path), "", "", "", 1 << 20, "split", 256, 60.0)
+    written: list[dict[str, Any]] = []
+    worker = SimpleNamespace(share=Share(0, 2), write=written.append)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        service = Service(settings, Keys("key", ""), listener, 1, None, worker)  # type: ignore[arg-type]
+        async with aiohttp.ClientSession() as http:
+            tokenizers = Tokenizers()
+            replicas = ReplicaList(http, None, tokenizers, Share(0, 2))
+            store = Store(tmp_path / "sessions", (), replicas, share=Share(0, 2))
+            tokenizers.doubt = service._doubt(store, replicas)
+            tokenizers.of("m").trust.differs("token 3")
+            await asyncio.sleep(0)
+    (report,) = written
+    assert [route.differs for route in report["tokenizers"]] == ["token 3"]
+
+
+async def test_a_process_that_does_not_report_is_killed(tmp_path: Path) -> None:
+    front = front_of(tmp_path)
+    parts, ends = await with_parts(front, 2)
+    killed = []
+    for part, silent in zip(parts, (HUNG_S + 1, HUNG_S - 1), strict=True):
+        part.process = SimpleNamespace(kill=lambda number=part.number: killed.append(number))  # type: ignore[assignment]
+        part.heard = front_module.clocks.ran() - silent
+    front._kill_hung()
+    assert killed == [0]
+    close(parts, ends)
+
+
+async def test_what_an_earlier_service_left_is_put_where_the_processes_look(tmp_path: Path) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    trial = tmp_path / "trial"
+    trial.mkdir()
+    names = [f"task-{number:08d}" for number in range(4)]
+    for name in names:
+        journal = Journal(folder / f"{name}.jsonl")
+        journal.write(Opened(name, "key", str(trial), 1.0))
+    journal.write(Finished())
+    # The journals of two sessions have changed their names, and one has another name.
+    (folder / f"{names[0]}.jsonl").rename(folder / "x")
+    (folder / f"{names[1]}.jsonl").rename(folder / f"{names[0]}.jsonl")
+    (folder / "x").rename(folder / f"{names[1]}.jsonl")
+    (folder / f"{names[2]}.jsonl").rename(folder / "other.jsonl")
+    FinishedSessions(folder).add(Ended("old", "key", str(trial), Counters(num_calls=1)))
+    await front_of(tmp_path)._straighten()
+    assert sorted(path.stem for path in folder.glob("*.jsonl")) == names[:3]
+    for name in names[:3]:
+        assert name in (folder / f"{name}.jsonl").read_text()
+    ended = {path.name: path.read_text() for path in folder.glob("finished*")}
+    assert set(ended) == {"finished.1-of-2.ndjson", "finished.2-of-2.ndjson"}
+    for name in ("old", names[3]):
+        number = 0 if Share(0, 2).has(name) else 1
+        assert f'"{name}"' in ended[f"finished.{number + 1}-of-2.ndjson"]
+
+
+@pytest.mark.parametrize(("code", "starts"), [(2, 1), (1, 1), (-9, 3)])
+async def test_a_process_that_never_serves_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, starts: int
+) -> None:
+    front = front_of(tmp_path, 1)
+    parts, ends = await with_parts(front, 1)
+    parts[0].serves = False
+    made = []
+
+    async def run(part: _Part) -> int:
+        made.append(part.number)
+        return code
+
+    monkeypatch.setattr(front, "_run", run)
+    monkeypatch.setattr(front_module, "MOST_STARTS", 3)
+    monkeypatch.setattr(front_module, "PAUSE_S", 0.0)
+    await front._keep(parts[0])
+    with pytest.raises(CannotServe, match="process 1 of 1 has ended") as refused:
+        await front._until(lambda: False)
+    assert (len(made), refused.value.code) == (starts, 2 if code == 2 else 1)
+    close(parts, ends)
+
+
+async def test_a_request_of_the_trainer_waits_for_a_process_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "AGAIN_S", 0.0)
+    tries, stops = 0, False
+
+    class Way:
+        def request(self, *_: Any, **__: Any) -> Any:
+            nonlocal tries, stops
+            tries += 1
+            stops = tries == 3
+            raise aiohttp.ClientConnectionError("gone")
+
+    passing = Relay({0: Way()}, "key", lambda: stops)  # type: ignore[dict-item]
+    answer = await passing._ask(0, "GET", relay.URL("/sessions/x"), {}, b"")
+    assert (answer.status, tries) == (503, 3)
+    assert b"process 1 of the sessions does not answer" in answer.body
+
+
+@pytest.mark.parametrize(
+    ("method", "parts", "body", "session"),
+    [
+        ("GET", ("sessions", "a"), b"", "a"),
+        ("POST", ("sessions", "a", "finish"), b"", "a"),
+        ("POST", ("sessions",), b'{"id":"a","trial_dir":"/x"}', "a"),
+        ("POST", ("sessions",), b'{"id":1}', ""),
+        ("POST", ("sessions",), b"{", ""),
+        ("GET", ("sessions",), b'{"id":"a"}', ""),
+        ("GET", ("health",), b"", ""),
+        ("GET", (), b"", ""),
+    ],
+)
+def test_whose_a_request_of_the_trainer_is(
+    method: str, parts: tuple[str, ...], body: bytes, session: str
+) -> None:
+    assert relay._session(method, parts, body) == session
+
+
+def test_a_process_without_its_front_does_not_begin() -> None:
+    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
+    program = (
+        "import sys\nfrom liverl.sessions.worker import inherited\n"
+        "try:\n    inherited(sys.argv[1])\nexcept ValueError as error:\n    print(error)"
+    )
+    given = Inherited(1, 0, 2, fds[0], fds[1], fds[2], {}, fds[3])
+    done = subprocess.run(
+        [sys.executable, "-c", program, msgspec.json.encode(given).decode()],
+        capture_output=True,
+        text=True,
+        check=True,
+        pass_fds=fds,
+    )
+    assert done.stdout == "the front of the sessions has ended\n"
+    for fd in fds:
+        os.close(fd)
+    with pytest.raises(ValueError, match=VARIABLE):
+        inherited("{}")
+
+
+async def test_orders_arrive_in_order_and_what_is_no_message_is_passed_over() -> None:
+    ours, theirs = socket.socketpair()
+    ours.send(b"nonsense\n{}\n")
+    front, worker = await Link.of(ours), await Link.of(theirs)
+    told = [Stop(), Stop(now=True), Reload()]
+    for message in told:
+        front.tell(message)
+    found = worker.messages()
+    assert [await within(anext(found), 60) for _ in told] == told
+    front.close()
+    assert [message async for message in worker.messages()] == []
+    worker.close()
