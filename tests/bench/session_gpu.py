@@ -32,6 +32,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "backend"), str(ROOT)]
 
 import aiohttp  # noqa: E402
+import psutil  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
 from session_gpu_parts import DIFFERENCES, MAX_LENGTH, MODEL, TOOLS, text_of, write_models  # noqa: E402
 
@@ -149,7 +150,14 @@ class Sessions(Process):
     """The service of a run, as a run starts it. ``compared``: with every prompt compared."""
 
     def __init__(
-        self, folder: Path, name: str, tokenizer: str, urls: Sequence[str], *, compared: bool = False
+        self,
+        folder: Path,
+        name: str,
+        tokenizer: str,
+        urls: Sequence[str],
+        *,
+        processes: int = 1,
+        compared: bool = False,
     ) -> None:
         self.run = folder / name
         (self.run / "trials").mkdir(parents=True)
@@ -168,6 +176,7 @@ class Sessions(Process):
             "main_agent_prefix_match": 256,
             "request_timeout": 600.0,
             "tokenizer": tokenizer,
+            "processes": processes,
         }
         (self.run / "settings.json").write_text(json.dumps(settings))
         self.listener = socket.socket()
@@ -210,6 +219,10 @@ class Sessions(Process):
                     raise RuntimeError(f"{response.status}: {answer}")
                 opened.append(answer)
         return opened
+
+    def all_pids(self) -> list[int]:
+        """Of the service and its processes."""
+        return [self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))]
 
     def facts(self) -> dict[str, Any]:
         """What the service reports of its tokenizers and its turns."""
@@ -307,7 +320,7 @@ class Bench:
     async def speed(
         self, replicas: Sequence[Replica], history: int, way: str, spread: float
     ) -> dict[str, Any]:
-        """One way once. ``way``: generate, engine or auto."""
+        """One way once. ``way``: generate, engine or auto; ``auto 4``: with four processes."""
         args, sessions = self.args, None
         self.number += 1
         job = {"kind": "chat", "turns": args.turns, "spread": spread, "max_tokens": REPLY}
@@ -317,9 +330,9 @@ class Bench:
             agents = [await self._ids(replicas, history, number) for number in range(args.agents)]
             await clients(1, warm, agents[:8])
         else:
-            sessions = Sessions(
-                args.folder, f"{self.number:02d}-{way}", way, [replica.url for replica in replicas]
-            )
+            tokenizer, _, processes = way.partition(" ")
+            name, urls = f"{self.number:02d}-{tokenizer}", [replica.url for replica in replicas]
+            sessions = Sessions(args.folder, name, tokenizer, urls, processes=int(processes or 1))
         try:
             if sessions is not None:
                 opened = await sessions.open([f"warm-{number:06d}" for number in range(8)])
@@ -341,12 +354,12 @@ class Bench:
                 ]
             pids = [replica.pid for replica in replicas]
             asked = await requests_at(self.http, replicas)
-            server, ours = cpu_seconds(pids), cpu_seconds([sessions.pid]) if sessions else 0.0
+            server, ours = cpu_seconds(pids), cpu_seconds(sessions.all_pids()) if sessions else 0.0
             one = await clients(args.clients, job, agents)
             turns = max(1, one["turns"])
             one["api_server_cpu_ms"] = round((cpu_seconds(pids) - server) / turns * 1e3, 3)
             if sessions is not None:
-                one["ours_cpu_ms"] = round((cpu_seconds([sessions.pid]) - ours) / turns * 1e3, 3)
+                one["ours_cpu_ms"] = round((cpu_seconds(sessions.all_pids()) - ours) / turns * 1e3, 3)
                 await asyncio.sleep(1.2)  # a report each second
                 one["facts"] = sessions.facts()
             now = await requests_at(self.http, replicas)
@@ -454,6 +467,7 @@ async def measure(args: argparse.Namespace) -> Bench:
     others = {
         name: Replica(models[name], name, gpu, args, quick=True)
         for name, gpu in (("coder", gpus[0]), ("rewrites", gpus[-1]))
+        if args.checks
     }
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60)) as http:
@@ -466,10 +480,10 @@ async def measure(args: argparse.Namespace) -> Bench:
                 (f"{args.histories[0]}, paced", args.histories[0], args.agents * args.turns / args.rate)
             )
             for name, history, spread in parts:
-                if name == parts[-1][0]:
+                if name == parts[-1][0] and args.checks:
                     await truths(bench, replicas, others, http)
                 ways: dict[str, Any] = {}
-                for way in ("generate", "engine", "auto"):
+                for way in args.ways:
                     if time.monotonic() - BEGAN > args.deadline:
                         say(f"the time is over: {name}, {way} and what follows are left out")
                         return bench
@@ -505,7 +519,13 @@ def main() -> int:
     parser.add_argument("--stub", action="store_true", help="scripted replicas")
     parser.add_argument("--agents", type=int, default=512)
     parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--checks", type=int, default=2000, help="turns of each template")
+    parser.add_argument("--checks", type=int, default=2000, help="turns of each template; 0: none")
+    parser.add_argument(
+        "--ways",
+        type=lambda text: text.split(","),
+        default=["generate", "engine", "auto"],
+        help="generate, engine, auto; with a number behind it: that many processes (auto 4)",
+    )
     parser.add_argument("--clients", type=int, default=2, help="processes of the client")
     parser.add_argument("--rate", type=float, default=200.0, help="turns per second of the paced part")
     parser.add_argument(
@@ -536,7 +556,7 @@ def main() -> int:
                 )
     print(table(bench.results), flush=True)
     truth = [one for one in bench.results.values() if isinstance(one, dict) and "differences" in one]
-    return int(len(truth) < 3 or any(one["differences"] for one in truth))
+    return int((args.checks > 0 and len(truth) < 3) or any(one["differences"] for one in truth))
 
 
 if __name__ == "__main__":
