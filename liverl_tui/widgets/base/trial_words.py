@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
-from liverl.observe.trials.query import ENDING_WORDS
+from liverl.observe.trials.ending_words import ENDING_WORDS, TRUNCATED
 from liverl.observe.trials.replica_names import replica_name as known_replica
 from liverl.observe.trials.replica_names import replica_names as known_replicas
 from liverl.observe.trials.tools_offered import NOT_RECORDED
-from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import age, number, one_line
 from liverl_tui.widgets.base.cells import Span

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from liverl.model import TrialHead
-from liverl.observe.trials.steps import GroupKey, group_of
+from liverl.observe.trials.groups import GroupKey, group_of
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, one_line
 from liverl_tui.widgets.base.arranging import Wanted, fitted
