@@ -54,6 +54,13 @@ class RunScreen(HookedScreen):
             for panel in self.query(CellPanel):
                 panel.show(view)
 
+    def redraw(self, view: View) -> bool:
+        """Show ``view``, which was shown before, at the present time; return whether a cell has changed."""
+        panels = list(self.query(CellPanel))
+        before = sum(panel.changes_drawn for panel in panels)
+        self.show(view)
+        return sum(panel.changes_drawn for panel in panels) != before
+
     _composed = False  # every widget is mounted, and views are shown
     _keys_due = False  # the key bar is to be updated soon
 

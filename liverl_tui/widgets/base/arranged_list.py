@@ -33,6 +33,7 @@ class ArrangedList(CursorList):
         super().__init__(id=id, classes=classes)
         self._arrangement = Arrangement(self.list_name)
         self._arranged: Sequence[str] | None = None  # ``keys()``, until facts or choices change
+        self._tables: dict[int, Chosen] = {}  # by width, ``drawn_table()``, until facts or choices change
 
     # -- for subclasses
 
@@ -233,8 +234,15 @@ class ArrangedList(CursorList):
     def update(self) -> None:
         """See ``CellPanel.update``; also arranges the rows again when they are needed next."""
         self._arranged = None
+        self._tables.clear()
         super().update()
 
     def table(self, width: int) -> Chosen:
         """The columns of the table at ``width``."""
         return fitted(self.columns(), self.arrangement.drawn, width)
+
+    def drawn_table(self, width: int) -> Chosen:
+        """``table``, computed once for all rows of an update."""
+        if (chosen := self._tables.get(width)) is None:
+            chosen = self._tables[width] = self.table(width)
+        return chosen

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from liverl.model import TrialHead
 from liverl.observe.trials.groups import GroupKey, group_of
@@ -14,7 +14,7 @@ from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, one_line
 from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
-from liverl_tui.widgets.base.fitting import Column
+from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.trial_words import (
     ALL_EQUAL,
     UNKNOWN,
@@ -37,6 +37,14 @@ class Group:
 
     key: GroupKey
     trials: tuple[TrialHead, ...]
+
+    def __hash__(self) -> int:
+        """What is drawn of groups is kept by them; each draws several times, also when nothing has changed."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.key, self.trials))
 
     @property
     def name(self) -> str:
@@ -114,7 +122,8 @@ class GroupFacts:
 
 
 def _deviation(facts: GroupFacts) -> float | None:
-    return facts.rewards[1] if facts.rewards is not None and len(facts.group.trials) > 1 else None
+    rewards = facts.rewards if len(facts.group.trials) > 1 else None
+    return None if rewards is None else rewards[1]
 
 
 GROUP = (
@@ -196,7 +205,7 @@ def _spans_among_trials(
     step, task, _, earlier = group.key
     style = "dim" if earlier else "text"
     rewards = mean_and_deviation([h.reward for h in group.trials if h.reward is not None])
-    means = _means(group)
+    chosen = fitted(TRIAL, wanted, width)
     cells: dict[str, Span | list[Span]] = {
         "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
         "step": ("-" if step is None else str(step), "dim"),
@@ -206,11 +215,10 @@ def _spans_among_trials(
         "finish": (_states(group, ended), style),
         "time": longest,
         "flags": _flags(group, equal),
-        "turns": means["turns"],
-        "tokens": means["tokens"],
+        **_means(group, chosen),
         **dict.fromkeys(("replica", "preview", "name"), ("", "dim")),
     }
-    return tuple(table_row(cells, fitted(TRIAL, wanted, width)).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
 @lru_cache(maxsize=256)
@@ -219,6 +227,7 @@ def _group_spans(
 ) -> tuple[Span, ...]:
     """The spans of a group's line. Cached: few groups change from one view to the next."""
     step, task, _, earlier = group.key
+    chosen = fitted(GROUP, wanted, width)
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
         "step": ("-" if step is None else str(step), "dim"),
@@ -228,13 +237,18 @@ def _group_spans(
         "calls": _tools(group),
         "time": longest,
         "flags": _flags(group, equal),
-        **_means(group),
+        **_means(group, chosen),
     }
-    return tuple(table_row(cells, fitted(GROUP, wanted, width)).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
-def _means(group: Group) -> dict[str, Span | list[Span]]:
-    """The cells of the columns that are not shown by default."""
+_MEANS = frozenset(("deviation", "turns", "tokens"))
+
+
+def _means(group: Group, chosen: Chosen) -> dict[str, Span | list[Span]]:
+    """The cells of the columns that are not shown by default; none if none of them is among ``chosen``."""
+    if _MEANS.isdisjoint(column.name for column, _ in chosen):
+        return {}
     facts = GroupFacts(group, 0.0, False)
     deviation = _deviation(facts)
     dumped = any(head.dumped for head in group.trials)
@@ -272,7 +286,7 @@ def _lone_spans(
         else (f"{calls} call{'' if calls == '1' else 's'}", style),
         "time": (time, "dim"),
         "flags": _joined(flag_words(head)),
-        **_means(lone_group(head)),
+        **_means(lone_group(head), chosen),
     }
     return tuple(table_row(cells, chosen).spans)
 
