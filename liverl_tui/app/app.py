@@ -305,7 +305,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     def has_acted(self) -> None:
         """An action may have made other keys useful, or useless."""
         if isinstance(self.screen, RunScreen):
-            self.screen.refresh_keys()
+            self.screen.refresh_keys_soon()
 
     # -- crashes of the interface: one line instead of Textual's traceback of many screens
 

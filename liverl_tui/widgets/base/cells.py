@@ -30,6 +30,10 @@ Span = tuple[str, str | Style]  # text, and the name of a style (or a style)
 GAP = 12  # columns: a shorter run of unchanged cells costs fewer bytes to send again than to skip
 
 
+# Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
+_NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
+
+
 class Row:
     """One line of a pane. ``cursor``: draw it as the row under the cursor."""
 
@@ -58,7 +62,7 @@ class Row:
 
 def columns_of(text: str) -> int:
     """The columns of a text without control characters."""
-    return len(text) if text.isascii() else cell_len(text)
+    return len(text) if text.isascii() or _NARROW.fullmatch(text) else cell_len(text)
 
 
 def fit(text: str, width: int, align: str = "<") -> str:
@@ -120,10 +124,6 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
     if row.cursor:
         styles = [palette.under_cursor(style) for style in styles]
     return Strip(map(Segment, texts, styles), width)
-
-
-# Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
-_NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
 
 
 def _narrow(strip: Strip) -> bool:

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from operator import attrgetter
 
 from liverl.model import TrialHead
 from liverl.observe.trials.groups import GroupKey, group_of
@@ -38,14 +39,6 @@ class Group:
     key: GroupKey
     trials: tuple[TrialHead, ...]
 
-    def __hash__(self) -> int:
-        """What is drawn of groups is kept by them; each draws several times, also when nothing has changed."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.key, self.trials))
-
     @property
     def name(self) -> str:
         """The key of its row."""
@@ -60,6 +53,37 @@ class Group:
     def zero(self) -> int:
         """How many of its trials made no tool call."""
         return sum("zero_tool_calls" in head.flags for head in self.trials)
+
+
+# What a line says of each trial of a group, but for its time
+_DRAWN = attrgetter(
+    "state",
+    "reward",
+    "flags",
+    "tool_calls",
+    "turns",
+    "completion_tokens",
+    "dumped",
+    "finish_reason",
+    "earlier",
+)
+
+
+class Looks:
+    """A group by what its line says: equal to each other group whose line is the same, but for the time in it. Trials
+    that run change with each view in what no line shows."""
+
+    __slots__ = ("drawn", "group")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.drawn = (group.key, tuple(map(_DRAWN, group.trials)))
+
+    def __hash__(self) -> int:
+        return hash(self.drawn)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Looks) and self.drawn == other.drawn
 
 
 def is_group(name: str) -> bool:
@@ -194,14 +218,15 @@ def group_row(
     above as soon as a group is open."""
     longest = _longest(group, now, ended)
     spans = _spans_among_trials if among_trials else _group_spans
-    return Row(*spans(group, width, expanded, equal, longest, ended, wanted))
+    return Row(*spans(Looks(group), width, expanded, equal, longest, ended, wanted))
 
 
 @lru_cache(maxsize=256)
 def _spans_among_trials(
-    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
+    looks: Looks, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
 ) -> tuple[Span, ...]:
     """The spans of a group's line in the columns of its trials: what a column says of one of them, of all."""
+    group = looks.group
     step, task, _, earlier = group.key
     style = "dim" if earlier else "text"
     rewards = mean_and_deviation([h.reward for h in group.trials if h.reward is not None])
@@ -223,9 +248,10 @@ def _spans_among_trials(
 
 @lru_cache(maxsize=256)
 def _group_spans(
-    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
+    looks: Looks, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
 ) -> tuple[Span, ...]:
     """The spans of a group's line. Cached: few groups change from one view to the next."""
+    group = looks.group
     step, task, _, earlier = group.key
     chosen = fitted(GROUP, wanted, width)
     cells: dict[str, Span | list[Span]] = {
