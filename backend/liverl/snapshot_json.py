@@ -93,13 +93,13 @@ def plain_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     return plain
 
 
-def decode_snapshot(data: bytes | msgspec.Raw) -> Snapshot:
-    """The snapshot in ``data``, also one that an older version wrote.
+def decode_snapshot(data: bytes | msgspec.Raw, *, shallow: bool = False) -> Snapshot:
+    """The snapshot in ``data``, also one that an older version wrote. ``shallow``: see ``JsonDecoder.decode``.
 
     Raises:
         msgspec.DecodeError: ``data`` is not JSON, or not a snapshot (ValidationError).
     """
-    flat = _decoder.decode(data)
+    flat = _decoder.decode(data, shallow=shallow)
     items = tuple(
         replica_of({name: getattr(item, name) for name in item.__struct_fields__})
         for item in flat.replicas.items

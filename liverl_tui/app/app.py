@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed
 
 FRESH_S = 0.6  # seconds after a view during which clocks on the screen are not redrawn
+# Seconds between two redraws of the clocks while these change nothing: no duration with seconds is on the screen.
+CALM_S = 5.0
 HOLD_S = 0.5  # maximum seconds for which the first paint waits until the panes are filled
 _BACK = "back"  # bound on all screens, and not listed in the help
 _ACTIONS = (*(key.action for key in keys_of("app")), _BACK)
@@ -99,6 +101,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.held = first is not None
         self._painted = painted
         self._shown_at = 0.0
+        self._redraw_at = 0.0  # monotonic seconds before which no clock on the screen changes
         self.lists = ListMemory()
         self.notifications = Notifications(self, wants_bell=bell, desktop=desktop)
         self.commands = Commands(self, self.notifications)
@@ -183,6 +186,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             return
         before, self.view = self.view, view
         self._shown_at = time.monotonic()
+        self._redraw_at = 0.0
         for screen in self.screen_stack:
             if isinstance(screen, RunScreen) and screen.is_current:
                 screen.show(view)
@@ -204,12 +208,14 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             self.run_screen.show(view)
 
     def _tick(self) -> None:
-        """Redraw the clocks on the screen if no view came lately."""
-        if time.monotonic() - self._shown_at < FRESH_S:
+        """Redraw the clocks on the screen if no view came lately: each second while one of them changes, else every
+        ``CALM_S`` seconds."""
+        now = time.monotonic()
+        if now - self._shown_at < FRESH_S or now < self._redraw_at:
             return
         screen = self.run_screen
         if screen is not None and screen.is_current and not self.is_closing:
-            screen.show(self.view)
+            self._redraw_at = 0.0 if screen.redraw(self.view) else now + CALM_S
 
     def _redraw(self) -> None:
         for screen in self.screen_stack:
@@ -262,7 +268,10 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.notifications.drop_outdated(message.notification)
 
     async def on_event(self, event: events.Event) -> None:
-        """Hide the hints of the first start with the first key, which does what it always does."""
+        """Hide the hints of the first start with the first key, which does what it always does. What a key or the mouse
+        shows may have clocks of its own."""
+        if isinstance(event, events.InputEvent):
+            self._redraw_at = 0.0
         if self.hints and isinstance(event, events.Key):
             self.hints = False
             for bar in self.screen.query(KeyBar):
@@ -296,7 +305,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     def has_acted(self) -> None:
         """An action may have made other keys useful, or useless."""
         if isinstance(self.screen, RunScreen):
-            self.screen.refresh_keys()
+            self.screen.refresh_keys_soon()
 
     # -- crashes of the interface: one line instead of Textual's traceback of many screens
 

@@ -9,25 +9,19 @@ at an end, as in other programs: where the cursor stays is seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
 
 from textual.actions import parse
 
 from liverl_tui.keys.key import Key
 
 
-@runtime_checkable
-class MayIdle(Protocol):
-    """Has actions that need something that may be missing."""
-
-    def idle(self, action: str, parameters: tuple[object, ...]) -> str:
-        """Why an action does nothing now; "" if it does something."""
-
-
 def why_idle(node: object, action: str, parameters: tuple[object, ...]) -> str:
     """Why an action of ``node`` does nothing now, a sentence; "" if it does something."""
-    return node.idle(action, parameters) if isinstance(node, MayIdle) else ""
+    # Not a Protocol that is checked with ``isinstance``: this is asked of sixty keys for each view.
+    idle: Callable[[str, tuple[object, ...]], str] | None = getattr(node, "idle", None)
+    return "" if idle is None else idle(action, parameters)
 
 
 def is_idle(node: object, key: Key) -> bool:

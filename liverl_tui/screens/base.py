@@ -54,6 +54,13 @@ class RunScreen(HookedScreen):
             for panel in self.query(CellPanel):
                 panel.show(view)
 
+    def redraw(self, view: View) -> bool:
+        """Show ``view``, which was shown before, at the present time; return whether a cell has changed."""
+        panels = list(self.query(CellPanel))
+        before = sum(panel.changes_drawn for panel in panels)
+        self.show(view)
+        return sum(panel.changes_drawn for panel in panels) != before
+
     _composed = False  # every widget is mounted, and views are shown
     _keys_due = False  # the key bar is to be updated soon
 
@@ -88,7 +95,7 @@ class RunScreen(HookedScreen):
 
     def on_descendant_focus(self) -> None:
         """Show the keys of the widget that has got the focus in the key bar."""
-        self.refresh_keys()
+        self.refresh_keys_soon()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
         """Return the scopes whose keys work now, each with the node that has their actions: those of the focused
@@ -128,7 +135,13 @@ class RunScreen(HookedScreen):
 
     def has_drawn(self, panel: CellPanel) -> None:
         """Called for each panel that draws: what it shows now may give keys something to do, or take it away."""
-        if self._composed and not self._keys_due and not isinstance(panel, KeyBar):
+        if not isinstance(panel, KeyBar):
+            self.refresh_keys_soon()
+
+    def refresh_keys_soon(self) -> None:
+        """Update the key bar once, however much changes before the next message: a key moves the focus, acts, and has
+        two panes drawn."""
+        if self._composed and not self._keys_due:
             self._keys_due = True
             self.call_later(self._keys_are_due)
 

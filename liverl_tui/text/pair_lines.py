@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
+from liverl.observe.trials.ending_words import ENDING_WORDS
 from liverl.observe.trials.message_parts import Part
 from liverl.observe.trials.pairing import PARTING, Differs, TrialPair, TurnPair, same_in_both
-from liverl.observe.trials.query import ENDING_WORDS
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.turns import Turn
 from liverl.observe.trials.verifier import VerifierReport

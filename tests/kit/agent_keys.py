@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kit.key_effects import base
-from liverl.config import consumers, leaves
+from liverl.config import leaves
+from liverl.config.consumers import consumers
 from liverl.config.sections.verl import AGENT_LOOPS
 from liverl.engines import ENGINES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from liverl.config import RunConfig, consumers, load_config
-from liverl.config.consumers import why_inert
+from liverl.config import RunConfig, load_config
+from liverl.config.consumers import consumers, why_inert
 
 
 class Kind(NamedTuple):

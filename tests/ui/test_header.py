@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
 
-from liverl.model import SMOKE, BatchEnd, Cause, ReplicaSet, Result, Snapshot, Symptom
+from liverl.model import SMOKE, BatchEnd, Cause, ReplicaSet, Result, Snapshot, Symptom, TrialsStatus
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.view import View
+from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.header import Header, below_rows, run_parts, stage_row, worst
 from liverl_tui.widgets.log.pane import LogsPane
@@ -524,3 +527,40 @@ async def test_it_stands_in_the_header_until_somebody_has_looked(size: tuple[int
         assert not app.toasts()
         await press(pilot, "E", "escape")
         await until(pilot, lambda: "since you left" not in header.text, lambda: header.text)
+
+
+# -- the clocks
+
+
+@pytest.mark.parametrize(("age", "each_second"), [(7.0, True), (2 * 3600.0, False)])
+async def test_clocks_that_show_no_seconds_are_not_redrawn_each_second(
+    monkeypatch: pytest.MonkeyPatch, age: float, each_second: bool
+) -> None:
+    """Nothing moves, and nothing is composed; a duration in seconds is right each second, and so is all after a key."""
+    now = [time.monotonic()]
+    ticking = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    for module in ("liverl_tui.app.app", "liverl_tui.widgets.base.clock"):
+        monkeypatch.setattr(f"{module}.time", ticking)
+    nothing = {"services": (), "replicas": ReplicaSet(0, 0, 0, ()), "trials": TrialsStatus(), "symptoms": ()}
+    app = LiverlApp(FakeSource(view=view(started_at=NOW - age, phase="", **nothing)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        screen, shows = cast(RunScreen, app.screen), [0]
+        show = screen.show
+
+        def counted(shown: View) -> None:
+            shows[0] += 1
+            show(shown)
+
+        def ticks(seconds: int) -> int:
+            shows[0] = 0
+            for _ in range(seconds):
+                now[0] += 1.0
+                app._tick()
+            return shows[0]
+
+        monkeypatch.setattr(screen, "show", counted)
+        ticks(2)  # the first draws what has changed since the view
+        assert ticks(10) == 10 if each_second else ticks(10) <= 2
+        await press(pilot, "tab")
+        assert ticks(1) == 1, "a key may show a clock"

@@ -6,6 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,15 @@ from liverl.observe.trials.trajectory import Trajectory
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.trial_words import ending, finish_words, tally_heads, tally_of
-from liverl_tui.widgets.dashboard.trial_groups import group_row, groups_of, mean_and_deviation
+from liverl_tui.widgets.dashboard.trial_groups import (
+    GROUP,
+    Looks,
+    _group_spans,
+    _spans_among_trials,
+    group_row,
+    groups_of,
+    mean_and_deviation,
+)
 from liverl_tui.widgets.dashboard.trial_listing import grouped_listing
 from liverl_tui.widgets.dashboard.trial_rows import flagged_first
 from liverl_tui.widgets.dashboard.trials import TrialsPane
@@ -275,3 +284,67 @@ def test_the_endings_of_a_step_are_those_of_its_trials() -> None:
         200, "trials/a", Trajectory("a", "trials/a", "t", running=False, ended_by="max_iterations")
     )
     assert "max turns" in " ".join(row.text for row in shown)
+
+
+# A value of each field of a trial other than that of ``trial()``
+OTHER: dict[str, Any] = {
+    "started_at": NOW - 5, "ended_at": NOW - 1, "updated_at": NOW - 1, "state": "cut_off", "reward": 0.25,
+    "flags": ("no_reward",), "tool_calls": 0, "turns": 0, "completion_tokens": 77, "dumped": True,
+    "finish_reason": "length", "earlier": True, "task": "other", "step": 99, "group": "other",
+}  # fmt: skip
+
+
+def changed_head(head: TrialHead, field: msgspec.structs.FieldInfo) -> TrialHead:
+    """``head`` with another value of a field, whatever its type."""
+    value = getattr(head, field.name)
+    if field.name in OTHER:
+        return msgspec.structs.replace(head, **{field.name: OTHER[field.name]})
+    other: dict[type, Any] = {
+        str: "other",
+        bool: not value,
+        int: 7,
+        float: 7.5,
+        tuple: ("other",),
+        dict: {"x": 1.0},
+    }
+    kind = type(value) if value is not None else float
+    return msgspec.structs.replace(head, **{field.name: other[kind]})
+
+
+@pytest.mark.parametrize("spans", [_group_spans, _spans_among_trials])
+def test_what_a_line_of_a_group_says_decides_whether_it_is_composed_again(spans: Any) -> None:
+    """A field that a line shows, and by which the kept line is not found, would never be seen to change."""
+    wanted = frozenset((column.name, True) for column in GROUP)
+    one = groups_of(group(0, {}, {}))[0]
+    again = 0
+    for field in msgspec.structs.fields(TrialHead):
+        heads = [changed_head(one.trials[0], field), *one.trials[1:]]
+        other = type(one)(one.key, tuple(heads))
+        a, b = (
+            spans.__wrapped__(Looks(each), 200, False, False, ("9s", "dim"), False, wanted)
+            for each in (one, other)
+        )
+        assert a == b or Looks(one) != Looks(other), field.name
+        again += a != b
+    assert again >= 5
+    moved = [msgspec.structs.replace(head, updated_at=head.updated_at + 1) for head in one.trials]
+    assert Looks(one) == Looks(type(one)(one.key, tuple(moved))) and hash(Looks(one)) == hash(Looks(one))
+
+
+async def test_a_pane_that_gets_the_focus_composes_no_row_again() -> None:
+    app = app_of(*MIXED, trial(20, task="alone"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot)
+        await press(pilot, "1")
+        composed: list[str] = []
+        row = pane.row
+        pane.row = lambda key, width: (composed.append(key), row(key, width))[1]  # type: ignore[method-assign]
+        before = pane.text
+        await press(pilot, "4")
+        await settle(pilot)
+        assert pane.has_focus and any(line.cursor for line in pane.rows)
+        assert not composed and pane.text == before
+        await press(pilot, "1")
+        assert not pane.has_focus and not any(line.cursor for line in pane.rows)
+        pane.update()
+        assert composed

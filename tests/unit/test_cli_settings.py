@@ -216,8 +216,10 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli; from liverl_tui.app import start as interface, settings
 from liverl_tui.cli import attach, mode as showing
 from liverl_tui.app.app import LiverlApp
+from liverl_tui.cli import target
 from liverl_tui.data.source import RunSource
 settings.read_settings(Path("none.yaml"), {})
+target.require_trusted(RunDir(Path(sys.argv[2])), ())
 before = set(sys.modules)
 
 async def main():
@@ -251,9 +253,17 @@ def test_the_interface_loads_nothing_that_it_does_not_need(tmp_path: Path) -> No
     )
     assert not {name for name in loaded if name.partition(".")[0] in heavy}
     assert not {
-        name for name in loaded if name.startswith(("liverl.config", "liverl.plan.build", "liverl.embedded"))
-    }
-    assert "liverl_tui.screens.dashboard" in loaded
+        name for name in loaded if name.startswith(("liverl.config.", "liverl.plan.build", "liverl.embedded"))
+    } - {"liverl.config.trusted_roots"}
+    assert "liverl_tui.screens.dashboard" in loaded and "liverl.daemon.trusted_run" in loaded
+
+
+def test_the_first_paint_imports_no_reader_of_trials() -> None:
+    """Trials are read on demand: of a run without a backend, of an older step, of all that are filtered."""
+    code = "import json, sys, liverl_tui.app.app; print(json.dumps(sorted(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    readers = ("trial", "index", "scanner", "files", "steps", "pairing", "dumps", "trajectory")
+    assert not {f"liverl.observe.trials.{name}" for name in readers} & set(json.loads(out.stdout))
 
 
 @pytest.mark.parametrize("value", ["osc9", "osc777", "off", "auto"])

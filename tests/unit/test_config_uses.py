@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from liverl.config import RunConfig, consumers, inert_keys, leaves, load_config, value_of
+from liverl.config import RunConfig, inert_keys, leaves, load_config, value_of
 from liverl.config import conditions as when
-from liverl.config.consumers import KeyRule, expand, rules, why_inert
+from liverl.config.consumers import KeyRule, consumers, expand, rules, why_inert
 from liverl.config.inert import never
 from liverl.embedded.modeldir import builtin_names
 from liverl.engines import ENGINES

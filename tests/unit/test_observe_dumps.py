@@ -14,8 +14,9 @@ from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trials import dumps
 from liverl.observe.trials.dumped_trajectory import LONGEST, DumpedTrialReader, reader_of
 from liverl.observe.trials.dumps import TASK, dump_of, parse_row
+from liverl.observe.trials.groups import equal_groups
 from liverl.observe.trials.scanner import TrialScanner
-from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
+from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 from liverl.observe.trials.trajectory import TrajectoryReader
 from liverl.offline.readings import FileReadings
 

@@ -19,10 +19,11 @@ from liverl.observe.trials import documents, message_parts
 from liverl.observe.trials import turns as trajectory_turns
 from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.files import HEAD_LINES, head_of_file
+from liverl.observe.trials.groups import equal_groups
 from liverl.observe.trials.message_parts import Part, loads, pretty_arguments
 from liverl.observe.trials.records import ProxyTrajectory
 from liverl.observe.trials.scanner import TrialScanner
-from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
+from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 from liverl.observe.trials.trajectory import (
     Trajectory,
     TrajectoryReader,

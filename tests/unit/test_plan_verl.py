@@ -16,7 +16,8 @@ from kit.key_effects import candidates, changed
 from kit.plans import RUN_DIR, plan_of, service
 from msgspec.structs import replace
 
-from liverl.config import consumers, load_config
+from liverl.config import load_config
+from liverl.config.consumers import consumers
 from liverl.config.sections.agent import AgentKind
 from liverl.plan import PlanError, make_plan
 from liverl.plan.hydra import Override, command_line, text

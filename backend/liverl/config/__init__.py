@@ -1,17 +1,24 @@
 """config.yaml -> RunConfig: layers, checks, secrets, and which package uses which key. Reads only the files named by
-the caller, by ``file:`` values and the packaged profiles."""
+the caller, by ``file:`` values and the packaged profiles.
 
-from liverl.config.consumers import consumers, inert_keys
-from liverl.config.dump import dump_yaml, redacted, shown_yaml
-from liverl.config.env_vars import liverl_environment
-from liverl.config.errors import ConfigError, Problem, Where
-from liverl.config.load import load_config
-from liverl.config.loaded import LoadedConfig
-from liverl.config.profiles import list_profiles
-from liverl.config.resolve import resolved, run_directory, run_root
-from liverl.config.schema import RunConfig, leaves, value_of
-from liverl.config.secrets import Secrets
-from liverl.config.sections.run import EnvironmentEntry
+The names below are imported when they are first used: the interface and short commands need one small module of this
+package, and all of it (with the parser of YAML, the checks and the engines) would take a fifth of their start."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from liverl.config.consumers import inert_keys
+    from liverl.config.dump import dump_yaml, redacted, shown_yaml
+    from liverl.config.env_vars import liverl_environment
+    from liverl.config.errors import ConfigError, Problem, Where
+    from liverl.config.load import load_config
+    from liverl.config.loaded import LoadedConfig
+    from liverl.config.profiles import list_profiles
+    from liverl.config.resolve import resolved, run_directory, run_root
+    from liverl.config.schema import RunConfig, leaves, value_of
+    from liverl.config.secrets import Secrets
+    from liverl.config.sections.run import EnvironmentEntry
 
 __all__ = [
     "ConfigError",
@@ -21,7 +28,6 @@ __all__ = [
     "RunConfig",
     "Secrets",
     "Where",
-    "consumers",
     "dump_yaml",
     "inert_keys",
     "leaves",
@@ -35,3 +41,30 @@ __all__ = [
     "shown_yaml",
     "value_of",
 ]
+
+# Module of this package -> the names of ``__all__`` that it defines
+_NAMES = {
+    "consumers": ("inert_keys",),
+    "dump": ("dump_yaml", "redacted", "shown_yaml"),
+    "env_vars": ("liverl_environment",),
+    "errors": ("ConfigError", "Problem", "Where"),
+    "load": ("load_config",),
+    "loaded": ("LoadedConfig",),
+    "profiles": ("list_profiles",),
+    "resolve": ("resolved", "run_directory", "run_root"),
+    "schema": ("RunConfig", "leaves", "value_of"),
+    "secrets": ("Secrets",),
+    "sections.run": ("EnvironmentEntry",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of ``__all__``.
+
+    Raises:
+        AttributeError: there is no such name.
+    """
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -202,7 +202,9 @@ def decode_incoming(line: bytes) -> Incoming:
     try:
         message = _incoming.decode(line)
         state = bytes(message.snapshot)
-        return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
+        # That a line is not too deep was seen as a whole: to look twice takes a quarter of the time to decode it.
+        snapshot = decode_snapshot(state, shallow=True) if state else None
+        return msgspec.structs.replace(message, snapshot=snapshot)
     except BAD_JSON as error:
         raise unreadable_message(error) from error
 

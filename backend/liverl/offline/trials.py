@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.dumped_trajectory import reader_of
+from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
 from liverl.observe.trials.query import Query
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
 from liverl.observe.trials.trajectory import Trajectory
-from liverl.observe.trials.trial import TRUNCATED
 from liverl.observe.trials.turns import Turn
 from liverl.observe.trials.verifier import VerifierReport
 from liverl.rundir.layout import RunDir

@@ -64,14 +64,14 @@ class JsonDecoder(Generic[T]):
         self._decode: Callable[[Any], Any] | None = None
         self._anything = True  # until the type has been looked at
 
-    def decode(self, data: Any) -> T:
-        """One value.
+    def decode(self, data: Any, *, shallow: bool = False) -> T:
+        """One value. ``shallow``: the caller knows that it is not too deep, as it has decoded what holds it.
 
         Raises:
             msgspec.DecodeError: as for ``decode_json``.
         """
         decode = self._decode or self._prepare()
-        if self._anything:
+        if self._anything and not shallow:
             _check_depth(data)
         return cast(T, _refusing(decode, data))
 

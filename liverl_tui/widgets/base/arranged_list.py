@@ -9,6 +9,7 @@ from liverl.util.nearest import did_you_mean
 from liverl_tui.data.host import host_of
 from liverl_tui.data.list_memory import Kept
 from liverl_tui.widgets.base.arranging import Arrangement, Order, fitted, in_order, matches, next_order
+from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.cursor_list import CursorList
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value
 from liverl_tui.widgets.base.prompt import TitlePrompt
@@ -33,6 +34,8 @@ class ArrangedList(CursorList):
         super().__init__(id=id, classes=classes)
         self._arrangement = Arrangement(self.list_name)
         self._arranged: Sequence[str] | None = None  # ``keys()``, until facts or choices change
+        self._tables: dict[int, Chosen] = {}  # by width, ``drawn_table()``, until facts or choices change
+        self._lines: dict[tuple[str, int], Row] = {}  # likewise, ``line()`` by key and width
 
     # -- for subclasses
 
@@ -233,8 +236,27 @@ class ArrangedList(CursorList):
     def update(self) -> None:
         """See ``CellPanel.update``; also arranges the rows again when they are needed next."""
         self._arranged = None
+        self._tables.clear()
+        self._lines.clear()
         super().update()
+
+    def refocus(self) -> None:
+        """See ``Pane.refocus``: the rows are those of the last update. A key that moves the focus does not wait for two
+        panes to compose all of theirs."""
+        super().update()
+
+    def drawn_line(self, key: str, width: int) -> Row:
+        """See ``CursorList.drawn_line``; composed once for each update."""
+        if (row := self._lines.get((key, width))) is None:
+            row = self._lines[key, width] = self.line(key, width)
+        return Row(*row.spans)
 
     def table(self, width: int) -> Chosen:
         """The columns of the table at ``width``."""
         return fitted(self.columns(), self.arrangement.drawn, width)
+
+    def drawn_table(self, width: int) -> Chosen:
+        """``table``, computed once for all rows of an update."""
+        if (chosen := self._tables.get(width)) is None:
+            chosen = self._tables[width] = self.table(width)
+        return chosen

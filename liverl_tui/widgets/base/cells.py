@@ -30,6 +30,10 @@ Span = tuple[str, str | Style]  # text, and the name of a style (or a style)
 GAP = 12  # columns: a shorter run of unchanged cells costs fewer bytes to send again than to skip
 
 
+# Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
+_NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
+
+
 class Row:
     """One line of a pane. ``cursor``: draw it as the row under the cursor."""
 
@@ -56,13 +60,18 @@ class Row:
         return visible("".join(text for text, _ in self.spans))
 
 
+def columns_of(text: str) -> int:
+    """The columns of a text without control characters."""
+    return len(text) if text.isascii() or _NARROW.fullmatch(text) else cell_len(text)
+
+
 def fit(text: str, width: int, align: str = "<") -> str:
     """``text`` in exactly ``width`` columns: cut with ``…``, or padded; control characters are made visible. ``align``:
     ``<`` left, ``>`` right, ``^`` centre."""
     if width <= 0:
         return ""
     text = visible(text)
-    columns = len(text) if text.isascii() else cell_len(text)
+    columns = columns_of(text)
     if columns > width:
         kept, used = [], 0
         for character in text:
@@ -95,7 +104,7 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
     used = 0
     for text, style in row.spans:
         text = visible(text)
-        columns = len(text) if text.isascii() else cell_len(text)
+        columns = columns_of(text)
         if used + columns > width:
             text = fit(text, width - used)
             columns = width - used
@@ -115,10 +124,6 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
     if row.cursor:
         styles = [palette.under_cursor(style) for style in styles]
     return Strip(map(Segment, texts, styles), width)
-
-
-# Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
-_NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
 
 
 def _narrow(strip: Strip) -> bool:
@@ -210,6 +215,7 @@ class CellPanel(Widget):
         self._strips: list[Strip] = []
         self._rows: list[Row] = []
         self._drawn: tuple[Size, str] | None = None
+        self.changes_drawn = 0  # how often ``update`` has changed a cell
 
     @property
     def palette(self) -> Palette:
@@ -240,6 +246,7 @@ class CellPanel(Widget):
             self._drawn = (size, palette.name)
             self._rows = rows
             self._strips = [draw(row, size.width, palette) for row in rows]
+            self.changes_drawn += 1
             self.refresh()
             return
         dirty: list[Region] = []
@@ -252,6 +259,7 @@ class CellPanel(Widget):
             self._strips[y] = strip
         self._rows = rows
         if dirty:
+            self.changes_drawn += 1
             self.refresh(*dirty)
 
     @property

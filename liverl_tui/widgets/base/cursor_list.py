@@ -72,7 +72,7 @@ class CursorList(Pane):
         if head is not None:
             rows.append(head)
         for key in keys[self._top : self._top + max(0, room)]:
-            row = self.line(key, width)
+            row = self.drawn_line(key, width)
             row.cursor = key == self._cursor and self.has_focus
             rows.append(row)
         return rows
@@ -92,6 +92,10 @@ class CursorList(Pane):
     def line(self, key: str, width: int) -> Row:
         """``row`` as it is drawn."""
         return self.row(key, width)
+
+    def drawn_line(self, key: str, width: int) -> Row:
+        """``line``, to which a cursor may be added."""
+        return self.line(key, width)
 
     def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
         """``facts`` and, if not all rows are visible, which ones: ``3-12 of 40``. ``window``: (number of rows above,

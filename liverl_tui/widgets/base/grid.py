@@ -107,7 +107,7 @@ class GridPane(RowsPane, inherit_bindings=True):
         return row
 
     def _whole(self, key: str, width: int) -> Row:
-        row = self.line(key, width)
+        row = self.drawn_line(key, width)
         row.cursor = key == self._cursor and self.has_focus
         return row
 

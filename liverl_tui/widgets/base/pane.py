@@ -36,6 +36,10 @@ class Pane(CellPanel, can_focus=True):
         """Highlight the title and the cursor, or stop."""
         # Not in on_focus and on_blur: they run before Textual sets has_focus.
         super().watch_has_focus(has_focus)
+        self.refocus()
+
+    def refocus(self) -> None:
+        """Draw title and cursor again: the pane has got the focus or lost it, and nothing else has changed."""
         self.update()
 
     def wheel(self, by: int) -> None:

@@ -29,7 +29,7 @@ class RowsPane(ArrangedList):
 
     def head(self, width: int) -> Row | None:
         """The column heads; the one that sorts has a sign."""
-        return self.heads_of(self.table(width))
+        return self.heads_of(self.drawn_table(width))
 
     def heads_of(self, chosen: Chosen) -> Row:
         """The row of heads of ``chosen``; the one that sorts has a sign."""
@@ -189,7 +189,7 @@ class RowsPane(ArrangedList):
         if event.y == 1 < self.head_rows:
             event.prevent_default()
             column = column_at(
-                self.table(self.content_size.width - self.gutter_width), event.x - self.gutter_width
+                self.drawn_table(self.content_size.width - self.gutter_width), event.x - self.gutter_width
             )
             if column is not None and column.value is not None:
                 try:

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
-from liverl.observe.trials.query import ENDING_WORDS
+from liverl.observe.trials.ending_words import ENDING_WORDS, TRUNCATED
 from liverl.observe.trials.replica_names import replica_name as known_replica
 from liverl.observe.trials.replica_names import replica_names as known_replicas
 from liverl.observe.trials.tools_offered import NOT_RECORDED
-from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import age, number, one_line
 from liverl_tui.widgets.base.cells import Span
@@ -94,21 +93,19 @@ def turns_of(head: TrialHead) -> Span:
 def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     """Further flags of a trial, the most serious first. ``equal``: all trials of its group have the same reward."""
     words: list[Span] = []
-    if "failed_turns" in head.flags:
+    flags = head.flags
+    if "failed_turns" in flags:
         words.append(("failures", "bad"))
-    words += [(text, "bad") for flag, text in DAMAGED if flag in head.flags]
-    if NOT_RECORDED in head.flags:
+    if flags:  # most trials have none
+        words += [(text, "bad") for flag, text in DAMAGED if flag in flags]
+    if NOT_RECORDED in flags:
         words.append(("not recorded", "warn"))
     if head.finish_reason in TRUNCATED:
         words.append(("truncated", "warn"))
     if head.state == "finished" and not head.turns and not head.dumped:
         words.append(("no turn", "warn"))
-    if "no_reward" in head.flags:
-        words.append(("no reward", "bad"))
-    if "moved_replica" in head.flags:
-        words.append(("moved", "warn"))
-    if "mostly_sub" in head.flags:
-        words.append(("mostly sub-agents", "warn"))
+    if flags:
+        words += [span for flag, span in _LATER if flag in flags]
     if head.dumped:
         words.append((DUMPED, "dim"))
     if equal:
@@ -116,6 +113,14 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     if head.earlier:
         words.append((EARLIER, "dim"))
     return tuple(words)
+
+
+# Flags that are said after those by the way in which a trial has ended -> their words
+_LATER: tuple[tuple[str, Span], ...] = (
+    ("no_reward", ("no reward", "bad")),
+    ("moved_replica", ("moved", "warn")),
+    ("mostly_sub", ("mostly sub-agents", "warn")),
+)
 
 
 def flagged(head: TrialHead) -> bool:

@@ -234,7 +234,7 @@ class GpusPane(GridPane):
             host = structs.replace(host, cpu_percent=None, memory_used=None)
         if not table:
             return (cpu_rows.host_cell(host, name),)
-        chosen = self.table(width - self.gutter_width)
+        chosen = self.drawn_table(width - self.gutter_width)
         line = cpu_rows.host_line(host, name, self._history_cells(HOST, chosen), chosen)
         return (Row((" " * self.gutter_width, "text"), *line.spans),)
 
@@ -252,7 +252,7 @@ class GpusPane(GridPane):
             return host_rows.gpu_head(self._host_names)
         named = (
             (replace(c, head=history_head(w, self._ended)) if c.name == "history" else c, w)
-            for c, w in self.table(width)
+            for c, w in self.drawn_table(width)
         )
         return self.heads_of(tuple(named))
 
@@ -268,7 +268,7 @@ class GpusPane(GridPane):
         """One GPU or service as a line of the table; a host as a line of its own."""
         if key in self._hosts:
             return host_rows.gpu_line(self._hosts[key], self._host_names)
-        chosen, facts = self.table(width), self.item(key)
+        chosen, facts = self.drawn_table(width), self.item(key)
         history = self._history_cells(key, chosen)
         if isinstance(facts, gpu_rows.GpuFacts):
             return gpu_rows.line(facts, history, chosen)

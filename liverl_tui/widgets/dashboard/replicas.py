@@ -343,7 +343,7 @@ class ReplicasPane(RowsPane):
             return replica_rows.host_line(name, label, words, names, self._state, problem=problem)
         if replica is not None and replica.state in SERVING:
             facts = ReplicaFacts(key, label, replica, service, snapshot_index, now, self._gpus[key])
-            return replica_rows.line(facts, self.table(width))
+            return replica_rows.line(facts, self.drawn_table(width))
         why = service.why if service is not None else ""
         if replica is not None:
             why = why or replica.why

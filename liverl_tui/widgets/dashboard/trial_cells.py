@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.cells import cell_len
-
-from liverl_tui.widgets.base.cells import Row, Span, fit
+from liverl_tui.widgets.base.cells import Row, Span, columns_of, fit
 from liverl_tui.widgets.base.fitting import Column
 
 
@@ -18,8 +16,8 @@ def table_row(cells: Mapping[str, Span | list[Span]], chosen: Sequence[tuple[Col
         spans = cell if isinstance(cell, list) else [cell]
         text = "".join(part for part, _ in spans)
         # Not padded to the column: the background of an alarm is only as wide as its words.
-        own = fit(text, min(width, cell_len(text)))
-        blank = " " * (width - cell_len(own))
+        own = fit(text, min(width, columns_of(text)))
+        blank = " " * (width - columns_of(own))
         before, after = (blank, "") if column.align == ">" else ("", blank)
         if lead := " " * (index > 0) + before:
             row.add(lead)

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 from liverl.model import TrialHead
-from liverl.observe.trials.steps import GroupKey, group_of
+from liverl.observe.trials.groups import GroupKey, group_of
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, one_line, step_word
 from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
-from liverl_tui.widgets.base.fitting import Column
+from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.trial_words import (
     ALL_EQUAL,
     UNKNOWN,
@@ -52,6 +53,37 @@ class Group:
     def zero(self) -> int:
         """How many of its trials made no tool call."""
         return sum("zero_tool_calls" in head.flags for head in self.trials)
+
+
+# What a line says of each trial of a group, but for its time
+_DRAWN = attrgetter(
+    "state",
+    "reward",
+    "flags",
+    "tool_calls",
+    "turns",
+    "completion_tokens",
+    "dumped",
+    "finish_reason",
+    "earlier",
+)
+
+
+class Looks:
+    """A group by what its line says: equal to each other group whose line is the same, but for the time in it. Trials
+    that run change with each view in what no line shows."""
+
+    __slots__ = ("drawn", "group")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.drawn = (group.key, tuple(map(_DRAWN, group.trials)))
+
+    def __hash__(self) -> int:
+        return hash(self.drawn)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Looks) and self.drawn == other.drawn
 
 
 def is_group(name: str) -> bool:
@@ -114,7 +146,8 @@ class GroupFacts:
 
 
 def _deviation(facts: GroupFacts) -> float | None:
-    return facts.rewards[1] if facts.rewards is not None and len(facts.group.trials) > 1 else None
+    rewards = facts.rewards if len(facts.group.trials) > 1 else None
+    return None if rewards is None else rewards[1]
 
 
 GROUP = (
@@ -185,18 +218,19 @@ def group_row(
     above as soon as a group is open."""
     longest = _longest(group, now, ended)
     spans = _spans_among_trials if among_trials else _group_spans
-    return Row(*spans(group, width, expanded, equal, longest, ended, wanted))
+    return Row(*spans(Looks(group), width, expanded, equal, longest, ended, wanted))
 
 
 @lru_cache(maxsize=256)
 def _spans_among_trials(
-    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
+    looks: Looks, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
 ) -> tuple[Span, ...]:
     """The spans of a group's line in the columns of its trials: what a column says of one of them, of all."""
+    group = looks.group
     step, task, _, earlier = group.key
     style = "dim" if earlier else "text"
     rewards = mean_and_deviation([h.reward for h in group.trials if h.reward is not None])
-    means = _means(group)
+    chosen = fitted(TRIAL, wanted, width)
     cells: dict[str, Span | list[Span]] = {
         "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
         "step": (step_word(step, group.trials[0].validated), "dim"),
@@ -206,19 +240,20 @@ def _spans_among_trials(
         "finish": (_states(group, ended), style),
         "time": longest,
         "flags": _flags(group, equal),
-        "turns": means["turns"],
-        "tokens": means["tokens"],
+        **_means(group, chosen),
         **dict.fromkeys(("replica", "preview", "name"), ("", "dim")),
     }
-    return tuple(table_row(cells, fitted(TRIAL, wanted, width)).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
 @lru_cache(maxsize=256)
 def _group_spans(
-    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
+    looks: Looks, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
 ) -> tuple[Span, ...]:
     """The spans of a group's line. Cached: few groups change from one view to the next."""
+    group = looks.group
     step, task, _, earlier = group.key
+    chosen = fitted(GROUP, wanted, width)
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
         "step": (step_word(step, group.trials[0].validated), "dim"),
@@ -228,13 +263,18 @@ def _group_spans(
         "calls": _tools(group),
         "time": longest,
         "flags": _flags(group, equal),
-        **_means(group),
+        **_means(group, chosen),
     }
-    return tuple(table_row(cells, fitted(GROUP, wanted, width)).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
-def _means(group: Group) -> dict[str, Span | list[Span]]:
-    """The cells of the columns that are not shown by default."""
+_MEANS = frozenset(("deviation", "turns", "tokens"))
+
+
+def _means(group: Group, chosen: Chosen) -> dict[str, Span | list[Span]]:
+    """The cells of the columns that are not shown by default; none if none of them is among ``chosen``."""
+    if _MEANS.isdisjoint(column.name for column, _ in chosen):
+        return {}
     facts = GroupFacts(group, 0.0, False)
     deviation = _deviation(facts)
     dumped = any(head.dumped for head in group.trials)
@@ -272,7 +312,7 @@ def _lone_spans(
         else (f"{calls} call{'' if calls == '1' else 's'}", style),
         "time": (time, "dim"),
         "flags": _joined(flag_words(head)),
-        **_means(lone_group(head)),
+        **_means(lone_group(head), chosen),
     }
     return tuple(table_row(cells, chosen).spans)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from liverl.model import TrialHead
+from liverl.observe.trials.groups import GroupKey, group_of
 from liverl.observe.trials.preview import LONGEST
 from liverl.observe.trials.query import parse
-from liverl.observe.trials.steps import GroupKey, group_of
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, number, one_line, short_name, step_word

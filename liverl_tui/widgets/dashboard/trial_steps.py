@@ -11,8 +11,6 @@ from typing import Any, Protocol
 import msgspec
 
 from liverl.model import TrialHead, TrialsStatus
-from liverl.observe.trials.cut_off import cut_off_head
-from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 from liverl_tui.widgets.base.trial_words import Tally
 
 AGAIN_S = 5.0  # seconds between two readings of a running step, or 20 times as long as one reading takes
@@ -51,6 +49,10 @@ class StepReader:
 
     def heads(self, status: TrialsStatus) -> list[TrialHead]:
         """All trials of the step, newest first: those that were read, updated by the heads of ``status``."""
+        from liverl.observe.trials.cut_off import (
+            cut_off_head,  # not at the top: it would delay the first paint
+        )
+
         over = status.cut_off > 0  # trials whose files have no end will not be finished any more
         heads = {path: cut_off_head(head) if over else head for path, head in self._read.items()}
         for head in status.newest:
@@ -79,6 +81,8 @@ class StepReader:
         self._run(self._read_step(self.step), group="trials-of-step", exclusive=True)
 
     async def _read_step(self, step: int) -> None:
+        from liverl.observe.trials.steps import heads_of_step  # as in ``heads``
+
         begun = time.monotonic()
         heads: list[TrialHead] = []
         try:
@@ -97,6 +101,8 @@ class StepReader:
     async def neighbour(self, by: int, known: Sequence[int]) -> int | None:
         """The next older (-1) or newer (1) step; from the newest trials, the last step. None if there is none.
         ``known``: steps that may have no directory yet. A directory that cannot be read is a ``problem``."""
+        from liverl.observe.trials.steps import steps_on_disk  # as in ``heads``
+
         try:
             on_disk = await asyncio.to_thread(steps_on_disk, self._run_dir())
         except OSError as error:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from liverl.model import TrialHead
-from liverl.observe.trials.index import TrialIndex
-from liverl.observe.trials.query import Query
 from liverl.rundir.layout import RunDir
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.dashboard.trial_steps import Runs
 
 if TYPE_CHECKING:
+    from liverl.observe.trials.index import TrialIndex
+    from liverl.observe.trials.query import Query
     from liverl.offline.trial_index import RunIndex
 
 AGAIN_S = 10.0  # seconds between two readings while trials come, or 20 times as long as one takes
@@ -139,7 +139,11 @@ class WholeRun:
     @property
     def index(self) -> TrialIndex:
         """The trials that were read."""
-        return self._index.index if self._index is not None else TrialIndex()
+        if self._index is not None:
+            return self._index.index
+        from liverl.observe.trials.index import TrialIndex  # not at the top: it would delay the first paint
+
+        return TrialIndex()
 
     @property
     def ready(self) -> bool:

@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from liverl.model import TrialHead, TrialsStatus
-from liverl.observe.trials.index import TrialIndex
-from liverl.observe.trials.pairing import best_and_worst
+from liverl.observe.trials.groups import equal_groups, group_of
 from liverl.observe.trials.query import parse, without
-from liverl.observe.trials.steps import equal_groups, group_of
 from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
 from liverl_tui.data.saved_filters import save_filter, saved_filters
@@ -96,7 +94,7 @@ class TrialsPane(RowsPane):
         self._table = False  # show one line per step
         self._reader = StepReader(self.run_worker, lambda: self._run_dir, self.rearrange)
         self._whole = WholeRun(self.run_worker, self._where, self.rearrange)
-        self._heads = Heads(Paths(TrialIndex(), ()), {})  # while all trials of the run are listed
+        self._heads: Heads | None = None  # those of all trials of the run, once they were listed
         self._saved: dict[str, str] = {}  # saved filters by name
         self._names: Sequence[str] = []
         self._paths: Sequence[str] = []  # of all trials that are known, whether listed or not
@@ -115,8 +113,8 @@ class TrialsPane(RowsPane):
     def trials(self) -> list[TrialHead]:
         """The listed trials, in their order, also those in groups that are closed; of all trials of the run, those
         around the cursor."""
-        if self._whole_listed:
-            return self._heads.window(self._cursor, _WINDOW)
+        if (heads := self._listed_heads) is not None:
+            return heads.window(self._cursor, _WINDOW)
         return list(self._listing.trials.values())
 
     def trials_now(self) -> list[TrialHead]:
@@ -198,6 +196,11 @@ class TrialsPane(RowsPane):
     def _whole_listed(self) -> bool:
         """Whether the rows are of all trials of the run."""
         return isinstance(self._names, Paths)
+
+    @property
+    def _listed_heads(self) -> Heads | None:
+        """All trials of the run, if the rows are of these."""
+        return self._heads if self._whole_listed else None
 
     def _listed(self, trials: list[TrialHead]) -> Listing:
         """The rows for ``trials``, which come newest first."""
@@ -436,7 +439,8 @@ class TrialsPane(RowsPane):
         return trial_row(head, width, context)
 
     def _head_of(self, key: str) -> TrialHead:
-        return self._heads[key] if self._whole_listed else self._listing.trials[key]
+        heads = self._listed_heads
+        return self._listing.trials[key] if heads is None else heads[key]
 
     def empty_rows(self, width: int) -> Iterable[Row]:
         """Why there are no rows: nothing matches, or no trials yet; nothing while a step is read."""
@@ -460,7 +464,8 @@ class TrialsPane(RowsPane):
     def copy_row(self, key: str) -> str:
         """The absolute path of a trial; those of a marked group or row of trials, one per line; for a step, the
         line."""
-        listed_here = key in (self._heads if self._whole_listed else self._listing.trials)
+        heads = self._listed_heads
+        listed_here = key in (self._listing.trials if heads is None else heads)
         if self._table or not (self.arrangement.marks or listed_here):
             return super().copy_row(key)
         return "\n".join(str(self._run_dir / path) for path in self._paths_of(key))
@@ -553,7 +558,12 @@ class TrialsPane(RowsPane):
     def action_pair(self) -> None:
         """Show two trials side by side: the marked ones if two are marked, else the best and the worst of the prompt
         under the cursor."""
-        known = self._heads if self._whole_listed else self._known()
+        from liverl.observe.trials.pairing import (
+            best_and_worst,  # not at the top: it would delay the first paint
+        )
+
+        heads = self._listed_heads
+        known = self._known() if heads is None else heads
         marked = [path for path in sorted(self.arrangement.marks) if path in known]
         if len(marked) == 2:
             chosen = best_and_worst(known[path] for path in marked) or tuple(known[path] for path in marked)

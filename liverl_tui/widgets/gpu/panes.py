@@ -91,7 +91,7 @@ class GpuList(ChooserPane):
     def row(self, key: str, width: int) -> Row:
         """One GPU: index, utilization, verdict, owner, and the columns that the user has added."""
         facts, row = self.item(key), Row()
-        for column, room in self.table(width):
+        for column, room in self.drawn_table(width):
             match column.name:
                 case "state":
                     row.add(facts.label.glyph, facts.label.style, room)

@@ -119,7 +119,7 @@ class SandboxList(RowsPane):
     def row(self, key: str, width: int) -> Row:
         """One container in one line."""
         one, line = self._containers[key], Row()
-        for column, columns in self.table(width):
+        for column, columns in self.drawn_table(width):
             text, style = self._cell(column, one)
             line.add(fit(one_line(text), columns) if column.align == "<" else text.rjust(columns), style)
             line.add(" ")

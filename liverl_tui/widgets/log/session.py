@@ -63,6 +63,7 @@ class LogSession:
         self._new = NewLines(self.filter)
         self._marked: Place | None = None  # the line that ``show_line`` was asked for
         self._polled: object = None  # what the files were like at the last poll
+        self._quiet: object = None  # what was looked at by the last poll after which nothing was to be done
         self._refreshed_at = self._indexed_at = 0.0  # Unix time of the last look for files, at the indexes
         self._lines: dict[Place, LogLine] = {}  # complete lines of the last frame
 
@@ -139,14 +140,20 @@ class LogSession:
         """Read what was written since the last poll; look for new files every ``LOOK_S``. Return whether there may be
         something new to filter, count or draw."""
         now = self.clock()
+        names = self._merged() if self.tab == ALL else [self.tab]
         document = self.document
         sizes = {segment: segment.size for segment in document.segments}
         epochs = [segment.epoch for segment in document.segments]
-        if self.run is not None and not 0 <= now - self._refreshed_at < LOOK_S:
+        refreshes = self.run is not None and not 0 <= now - self._refreshed_at < LOOK_S
+        if self.run is not None and refreshes:
             self._refreshed_at = now
             self.library.refresh(self.run, self.current, now)
-        for name in self._merged() if self.tab == ALL else [self.tab]:
+            names = self._merged() if self.tab == ALL else [self.tab]
+        for name in names:
             self.library.look(self.library.chain(name), now)
+        looked = self.tab, self.filter, self._views.get(self.tab), self._seen(document)
+        if not refreshes and 0 <= now - self._indexed_at < INDEX_S and looked == self._quiet:
+            return False
         if epochs != [segment.epoch for segment in document.segments]:
             self._lines.clear()
         document = self.document
@@ -161,7 +168,13 @@ class LogSession:
                     segment.times.refresh()
         content = self._content(document)
         changed, self._polled = content != self._polled, content
+        self._quiet = None if changed else looked
         return changed
+
+    def _seen(self, document: Document) -> object:
+        """What a look at the files can change of ``document``, and whether the view follows its end."""
+        files = [(s, s.epoch, s.size, s.live, s.moved) for s in document.segments]
+        return self.view.follow, files
 
     def _content(self, document: Document) -> object:
         """What a poll can change: equal as long as the files and what is known of them stay the same."""

@@ -220,7 +220,7 @@ class RunsPane(RowsPane):
     def row(self, key: str, width: int) -> Row:
         """One run in one line."""
         run, line = self.runs[key], Row()
-        for column, columns in self.table(width):
+        for column, columns in self.drawn_table(width):
             text, style = self._cell(column, run)
             line.add(fit(one_line(text), columns, column.align), style).add(" ")
         return line

@@ -131,7 +131,7 @@ class ServiceList(ChooserPane):
     def row(self, key: str, width: int) -> Row:
         """One service: glyph, name, state, and the columns that the user has added."""
         facts, row = self.item(key), Row()
-        for column, room in self.table(width):
+        for column, room in self.drawn_table(width):
             if column.name == "name":
                 row.add(short_name(key, room), "text", room)
             else:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from liverl.observe.trials.documents import PROXY_TRAJECTORY
+from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.message_parts import Part, PartKind
 from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.trajectory import Trajectory
-from liverl.observe.trials.trial import TRUNCATED
 from liverl.observe.trials.turns import Turn
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.reward_lines import (

@@ -28,6 +28,7 @@ import msgspec
 from liverl.model import TrialHead
 from liverl.observe.trials.cut_off import age_of
 from liverl.observe.trials.dumps import DUMPS
+from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.phases import PHASES
 from liverl.observe.trials.query import (
     FIELDS,
@@ -43,7 +44,6 @@ from liverl.observe.trials.query import (
     TextTerm,
     contains,
 )
-from liverl.observe.trials.trial import TRUNCATED
 
 UNKNOWN = float("nan")  # in an array of numbers
 VERSION = 4

@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from liverl.model import TrialHead
+from liverl.observe.trials.groups import group_of
 from liverl.observe.trials.message_parts import Part
-from liverl.observe.trials.steps import group_of
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.turns import Turn
 

@@ -14,24 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from liverl.model import TrialHead
+from liverl.observe.trials.ending_words import ENDING_WORDS
 from liverl.observe.trials.phases import PHASES
 from liverl.util.nearest import did_you_mean
 
-# How a trial ended, in the words of its result -> as lists write it.
-ENDING_WORDS: Mapping[str, str] = {
-    "submit": "submitted",
-    "no_tool_call": "answered",
-    "max_iterations": "max turns",
-    "context_length": "context full",
-    "response_length": "length limit",
-    "exit_0": "exit 0",
-    "AgentTimeoutError": "timed out",
-    "TrialTimeoutError": "timed out",
-    "VerifierTimeoutError": "verifier timed out",
-    "RewardFileNotFoundError": "no reward file",
-    "RewardFileEmptyError": "empty reward file",
-    "CancelledError": "cancelled",
-}
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
 NONE = "none"  # the value of a field that is not known
 SEPARATOR = "\x1f"  # between texts that are searched as one; no text and no word has it

@@ -1,12 +1,11 @@
-"""Trials of one step on demand, for steps no longer in the snapshot, and groups of one prompt."""
+"""Trials of one step on demand, for steps no longer in the snapshot."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from liverl.model import TrialHead
@@ -114,31 +113,6 @@ def whole_head(trial: Trial, read: LineReader, now: float) -> TrialHead | None:
             return None
         more = trial.unread and trial.turns + trial.bad > before
     return trial.head()
-
-
-GroupKey = tuple[
-    int | None, str, str, bool
-]  # step, task, prompt of the step, of an earlier attempt at the step
-
-
-def group_of(head: TrialHead) -> GroupKey:
-    """The GRPO group of a trial: the trials of one prompt in one step."""
-    return head.step, head.task, head.group, head.earlier
-
-
-def equal_groups(heads: Iterable[TrialHead]) -> frozenset[GroupKey]:
-    """Return the groups whose trials are all finished with the same reward: GRPO learns nothing from them.
-
-    ``heads`` must contain every trial of a step.
-    """
-    rewards: dict[GroupKey, list[float | None]] = defaultdict(list)
-    for head in heads:
-        rewards[group_of(head)].append(head.reward)
-    return frozenset(
-        group
-        for group, group_rewards in rewards.items()
-        if len(group_rewards) > 1 and None not in group_rewards and len(set(group_rewards)) == 1
-    )
 
 
 def _trials_of(

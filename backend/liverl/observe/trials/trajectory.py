@@ -13,6 +13,7 @@ import msgspec
 from liverl.agents.endings import Ending, told
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
+from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.files import TrialFile, list_files
 from liverl.observe.trials.moments import moment, number, whole
 from liverl.observe.trials.phases import FILE as PHASES_FILE
@@ -30,7 +31,7 @@ from liverl.observe.trials.rows import UNREADABLE
 from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import explain_no_calls
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
-from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
+from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
 from liverl.observe.trials.verifier import ReportReader, VerifierReport, with_reward
 from liverl.util.bad_json import BAD_JSON

@@ -61,7 +61,6 @@ RESULT_DUE, REWARD_DUE = 1800.0, 120.0
 LONGEST_WAIT = 30.0  # seconds between two checks of an inactive trial
 LARGEST = 256 << 20  # maximum bytes of a trajectory document
 LARGEST_RESULT = 16 << 20  # maximum bytes of result.json and config.json
-TRUNCATED = ("length", "max_tokens")  # finish reasons of a turn that reached the token limit
 _ENDED = ("stop", "end_turn", "stop_sequence")  # the agent called no further tool
 # Suffixes that Harbor and LiveRL append to task names.
 TASK = re.compile(r"(?:-[0-9a-f]{6,}|__[A-Za-z0-9]{7})$")
