@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from liverl.model import TrialHead
 from liverl.observe.trials.preview import LONGEST
-from liverl.observe.trials.query import parse
+from liverl.observe.trials.query import calls_known, parse
 from liverl.observe.trials.steps import GroupKey, group_of
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
@@ -82,7 +82,7 @@ TRIAL = (
         10,
         2,
         ">",
-        value=lambda f: f.head.tool_calls,
+        value=lambda f: calls_known(f.head),
         largest_first=True,
         label="tool calls",
     ),

@@ -64,7 +64,7 @@ from liverl_tui.widgets.dashboard.trial_title import (
     shortest_sentence,
     total_words,
 )
-from liverl_tui.widgets.dashboard.trial_whole import FIELD_OF, Asked, Heads, Paths, Where, WholeRun
+from liverl_tui.widgets.dashboard.trial_whole import FIELD_OF, Asked, Heads, Paths, Where, WholeRun, corrected
 
 _WINDOW = 400  # trials around the cursor that the screen of a trial can go to
 _STEP = "step:"  # prefix of the keys of rows in the table of steps
@@ -139,6 +139,8 @@ class TrialsPane(RowsPane):
             if status != self._status or drawn_with != (view.link, replica_names(view.snapshot)):
                 self._status = status
                 self._compute()
+            elif self._whole.due:
+                self._compute()
             self._reader.refresh(self._status, self._tally)
         self._row_context = replace(self._row_context, now=self._clock.now())
 
@@ -185,12 +187,13 @@ class TrialsPane(RowsPane):
         asked = Asked(parse(self.prompt.text, self._saved), self._only_flagged)
         if column is not None and order is not None:
             asked = replace(asked, sort=FIELD_OF[column.name], descending=order.descending)
-        self._whole.ask(asked, self._status.total)
+        self._whole.ask(asked, (self._status, self._view.link))
         # Fewer are on disk than the snapshot has: files were removed, or are not where they were, as in a recording.
         if not self._whole.ready or len(self._whole.index) < len(self._status.newest):
             return False
-        paths = Paths(self._whole.index, self._whole.rows)
-        self._heads = Heads(paths, {head.path: head for head in self._status.newest})
+        newest = {head.path: head for head in self._status.newest}
+        paths = Paths(self._whole.index, corrected(self._whole.index, self._whole.rows, asked, newest))
+        self._heads = Heads(paths, newest)
         self._listing, self._names, self._paths = Listing(), paths, paths
         return True
 
@@ -580,8 +583,8 @@ class TrialsPane(RowsPane):
 
     def action_rewards(self) -> None:
         """Show the histogram of the rewards of the listed trials, or of the step; a bar becomes the filter."""
-        if self._whole_listed:
-            index, rows = self._whole.index, self._whole.rows
+        if isinstance(self._names, Paths):
+            index, rows = self._whole.index, self._names.rows
             rewards, what = list(index.rewards(rows)), quantity(len(rows), "trial")
             unknown, within = len(rows) - len(rewards), ""
         else:
