@@ -12,6 +12,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import LINES, ROW, STEP
@@ -449,6 +450,8 @@ def steps_command(run: Path | None, run_root: Path | None, step: int | None, mos
         _print(step_lines(one, time.time()))
     if not found.steps:
         echo(f"run {run_dir.name} has no trials of a step yet", err=True)
+    elif found.older_steps and step is None and len(found.steps) < most:
+        echo(f"{quantity(found.older_steps, 'older step')} left out: --step N shows one", err=True)
     return ExitCode.OK
 
 

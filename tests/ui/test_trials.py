@@ -411,7 +411,7 @@ async def test_a_filter_is_typed_and_no_key_acts_meanwhile() -> None:
         assert app.screen.focused_pane() == "trials" and "/qu ·" in shown.lines[0]
         await shown.press("slash", "ctrl+u", *"trunc", "enter")
         assert shown.names == ["trial-002"], "also by the words of the flags"
-        await shown.press("slash", "q", "enter")
+        await shown.press("slash", "end", "q", "enter")
         assert "no trial matches" in shown.pane.text
         await shown.press("escape")
         assert len(shown.names) == 3
@@ -676,6 +676,9 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
         await shown.press("right_square_bracket")
         await shown.until(lambda: "all of" not in shown.lines[0])
         assert shown.names == ["trial-000"]
+        await shown.press("right_square_bracket")
+        said = "\n".join(toast.message for toast in shown.app._notifications)
+        assert "step 6 is the newest one" in said and "there is no newer step" in said
         await shown.press("left_square_bracket")
         await shown.until(lambda: "all of step 6" in shown.lines[0])
         await shown.press("escape")
@@ -710,6 +713,13 @@ async def test_a_line_per_step(tmp_path: Path) -> None:
         await shown.until(lambda: "all of step 6: 2 of 2 trials done; ✖ none of 2" in shown.lines[0])
         await shown.press("c", "escape", "escape")
         assert shown.names == ["trial-000"]
+
+
+async def test_the_table_of_steps_says_that_older_ones_are_left_out() -> None:
+    live = seen(trial(0), steps=tuple(tally(step, 1, 0, 1) for step in range(60, 10, -1)), older_steps=10)
+    async with app_of(live).run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4c")
+        assert "of 50 of 60 steps" in shown.lines[0] and "trials steps --step N" in shown.lines[0]
 
 
 async def test_enter_opens_the_trajectory_and_the_cursor_follows(tmp_path: Path) -> None:

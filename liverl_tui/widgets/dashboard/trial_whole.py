@@ -175,8 +175,8 @@ class WholeRun:
         return self._asked is not None and self._newest != self._seen and (self._seen is None or quiet)
 
     def ask(self, asked: Asked, newest: object) -> None:
-        """Ask for trials; ``changed`` is called when they are found. ``newest``: what is known of the run's trials, such
-        as its snapshot's; when it changes, they are read again."""
+        """Ask for trials; ``changed`` is called when they are found. ``newest``: what is known of the run's trials,
+        such as its snapshot's; when it changes, they are read again."""
         self._asked, self._newest = asked, newest
         if self.due:
             self._seen, self._stale = newest, True

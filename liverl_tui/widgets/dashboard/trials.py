@@ -342,6 +342,9 @@ class TrialsPane(RowsPane):
         totals = (f"{total:,}", f"{total:,}")
         if not self._table and not self._whole_listed and self._reader.step is None:
             totals = total_words(self._status, total, bool(self._listing.groups))
+        older = self._status.older_steps if self._table and not self.prompt.text else 0
+        if older:
+            totals = (of := f"{total:,} of {total + older:,} steps", of)
         counted = self.filtered_words() if self.prompt.text or self._only_flagged else ""
         title = Title(
             before=(*self.chosen_words(), *self._problems()),
@@ -354,6 +357,7 @@ class TrialsPane(RowsPane):
             more=[
                 "" if self._grouped or self._table else "ungrouped",
                 counted if window is not None else "",
+                "older ones: liverl-tui trials steps --step N" if older else "",
                 *more,
             ],
             places=places(window, totals),
@@ -705,6 +709,9 @@ class TrialsPane(RowsPane):
         """List the next older or newer step; behind the newest step, the newest trials."""
         step = await self._reader.neighbour(by, [step.step for step in self._status.steps])
         if step is None and by > 0:
+            here = self._reader.step
+            last = "there is no newer step" if here is None else f"step {here} is the newest one"
+            self.say(f"{last}; these are the newest trials of all steps")
             self._to_newest()
         elif step is not None and step != self._reader.step:
             self._open_step(step)
