@@ -649,6 +649,10 @@ def write_step(run: Path, step: int, count: int, calls: int = 0) -> None:
         (folder / "result.json").write_text(json.dumps({"verifier_result": {"rewards": {"reward": 0.5}}}))
 
 
+def _said(shown: Shown) -> str:
+    return "".join(toast.message for toast in shown.app._notifications)
+
+
 async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
     write_step(tmp_path, 5, 3)
     write_step(tmp_path, 6, 2, calls=1)
@@ -676,9 +680,9 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
         await shown.press("right_square_bracket")
         await shown.until(lambda: "all of" not in shown.lines[0])
         assert shown.names == ["trial-000"]
+        assert "step 6 is the newest one" in _said(shown)
         await shown.press("right_square_bracket")
-        said = "\n".join(toast.message for toast in shown.app._notifications)
-        assert "step 6 is the newest one" in said and "there is no newer step" in said
+        await shown.until(lambda: "there is no newer step" in _said(shown))
         await shown.press("left_square_bracket")
         await shown.until(lambda: "all of step 6" in shown.lines[0])
         await shown.press("escape")
