@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.pilots import Driven, press
 from kit.screens import NOW, FakeSource, settle, trial, view
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.events import AppBlur, AppFocus, MouseScrollDown
 
@@ -814,3 +815,20 @@ def test_the_head_of_such_a_trial_says_no_turns_and_no_calls() -> None:
     assert "turn" not in text and "call" not in text
     text = "\n".join(row.text for row in header_rows(160, "trials/u1_0", found))
     assert "0 turns" in text and "0 calls" in text and "dump" not in text
+
+
+@pytest.mark.parametrize("width", [48, 60, 70, 90, 200])
+@pytest.mark.parametrize(("validated", "word"), [(8, "val8"), (16, "v16")])
+def test_a_validation_says_so_in_every_width(width: int, validated: int, word: str) -> None:
+    """A list without room for the column of steps had eight of them among the trials of step 16, unmarked."""
+    head = replace(trial(1), step=None, validated=validated)
+    group = Group((None, head.task, "", False), (head, head))
+    asked = {"expanded": False, "equal": False, "now": NOW, "ended": False}
+    for row in (
+        trial_row(head, width, RowContext(now=NOW)),
+        lone_row(head, width, "live", NOW),
+        group_row(group, width, **asked),
+        group_row(group, width, **asked, among_trials=True),
+    ):
+        assert row.text.count(word) == 1, row.text
+    assert "val" not in lone_row(trial(1), width, "live", NOW).text

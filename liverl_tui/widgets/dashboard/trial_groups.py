@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from liverl.model import TrialHead
 from liverl.observe.trials.steps import GroupKey, group_of
+from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, one_line, step_word
 from liverl_tui.widgets.base.arranging import Wanted, fitted
@@ -26,7 +27,7 @@ from liverl_tui.widgets.base.trial_words import (
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 from liverl_tui.widgets.dashboard.trial_ids import task_with_id
-from liverl_tui.widgets.dashboard.trial_rows import TRIAL
+from liverl_tui.widgets.dashboard.trial_rows import TRIAL, marked_validation
 
 _PREFIX = "group:"  # of the keys of rows
 
@@ -117,6 +118,11 @@ def _deviation(facts: GroupFacts) -> float | None:
     return facts.rewards[1] if facts.rewards is not None and len(facts.group.trials) > 1 else None
 
 
+_SAYS_STEP = (
+    "step",
+    "state",
+    "task",
+)  # columns of groups: the first that is shown says that a row is a validation
 GROUP = (
     Column(
         "size", "group", 9, 0, value=lambda f: len(f.group.trials), largest_first=True, label="size of group"
@@ -197,10 +203,11 @@ def _spans_among_trials(
     style = "dim" if earlier else "text"
     rewards = mean_and_deviation([h.reward for h in group.trials if h.reward is not None])
     means = _means(group)
+    chosen = fitted(TRIAL, wanted, width)
     cells: dict[str, Span | list[Span]] = {
         "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
         "step": (step_word(step, group.trials[0].validated), "dim"),
-        "task": (one_line(task), style),
+        "task": (marked_validation(one_line(task), group.trials[0].validated, chosen, "task"), style),
         "calls": (f"✖ {group.zero} NONE", "alarm") if group.zero else _tools(group),
         "reward": ("-", "dim") if rewards is None else (f"{rewards[0]:.2f}", style),
         "finish": (_states(group, ended), style),
@@ -210,7 +217,7 @@ def _spans_among_trials(
         "tokens": means["tokens"],
         **dict.fromkeys(("replica", "preview", "name"), ("", "dim")),
     }
-    return tuple(table_row(cells, fitted(TRIAL, wanted, width)).spans)
+    return tuple(table_row(cells, chosen).spans)
 
 
 @lru_cache(maxsize=256)
@@ -222,15 +229,19 @@ def _group_spans(
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
         "step": (step_word(step, group.trials[0].validated), "dim"),
-        "task": (one_line(task), "dim" if earlier else "text"),
-        "state": (_states(group, ended), "dim" if earlier else "text"),
         "reward": _reward(group),
         "calls": _tools(group),
         "time": longest,
         "flags": _flags(group, equal),
         **_means(group),
     }
-    return tuple(table_row(cells, fitted(GROUP, wanted, width)).spans)
+    chosen = fitted(GROUP, wanted, width)
+    states = marked_validation(_states(group, ended), group.trials[0].validated, chosen, "state", _SAYS_STEP)
+    style = "dim" if earlier else "text"
+    cells["state"] = (states, style)
+    named = marked_validation(one_line(task), group.trials[0].validated, chosen, "task", _SAYS_STEP)
+    cells["task"] = (named, style)
+    return tuple(table_row(cells, chosen).spans)
 
 
 def _means(group: Group) -> dict[str, Span | list[Span]]:
@@ -261,11 +272,13 @@ def _lone_spans(
     calls, style = calls_of(head)
     chosen = fitted(GROUP, wanted, width)
     room = next((wide for column, wide in chosen if column.name == "task"), 0)
+    turns = UNKNOWN if head.dumped else quantity(head.turns, "turn")
+    named = marked_validation(head.task, head.validated, chosen, "task", _SAYS_STEP)
     cells: dict[str, Span | list[Span]] = {
         "size": state_of(head, link),
         "step": (step_word(head.step, head.validated), "dim"),
-        "task": (task_with_id(head.task, short_id, room), "text"),
-        "state": (UNKNOWN if head.dumped else f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
+        "task": (task_with_id(named, short_id, room), "text"),
+        "state": (marked_validation(turns, head.validated, chosen, "state", _SAYS_STEP), "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
         "calls": (calls, style)
         if style == "alarm" or calls == UNKNOWN
