@@ -20,7 +20,7 @@ from liverl_tui.widgets.dashboard.trial_steps import Runs
 if TYPE_CHECKING:
     from liverl.offline.trial_index import RunIndex
 
-AGAIN_S = 10.0  # seconds between two readings while trials come, or 20 times as long as one takes
+AGAIN_S = 3.0  # seconds between two readings while trials go on, or 20 times as long as one takes
 PARTLY_S = 1.0  # seconds between two answers while the trials are read for the first time
 # Columns of the list -> fields of the index.
 FIELD_OF = {
