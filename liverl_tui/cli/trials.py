@@ -172,8 +172,8 @@ def ls_command(
     Quote a FILTER, since the shell reads < and > itself. Terms are separated by blanks, and all must hold. Numbers:
     reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
     plain words are searched in all texts. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue, setup,
-    agent, verifier; task, finish, state, flag, error, kind, val, replica, waits, cause, outcome, name, group, last. @NAME
-    is a filter that was saved in the interface.
+    agent, verifier; task, finish, state, flag, error, kind, val, replica, waits, cause, outcome, name, group, last.
+    @NAME is a filter that was saved in the interface.
 
     Example: liverl-tui trials ls --filter 'reward<1 task~move' --sort time -n 20
     """
