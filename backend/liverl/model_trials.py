@@ -219,6 +219,7 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     calling: int | None = None  # trials that have called a tool ...
     calling_now: int = 0  # ... and those of them that have no result yet
     unrecorded: int = 0  # trials of which that is not known, as answers are missing in their records
+    older_steps: int = 0  # steps with trials that are left out of ``steps``
 
     @property
     def judged(self) -> int:

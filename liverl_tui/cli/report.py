@@ -92,4 +92,6 @@ def _page(run: RunDir, text: str) -> str:
         if keys := series.default_charts():
             drawn = charts(series, keys)
     state, _ = present(run)
-    return page(text, drawn, state.trials.steps if state is not None else ())
+    if state is None:
+        return page(text, drawn)
+    return page(text, drawn, state.trials.steps, state.trials.older_steps)

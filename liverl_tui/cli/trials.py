@@ -12,6 +12,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import LINES, ROW, STEP
@@ -171,8 +172,8 @@ def ls_command(
     Quote a FILTER, since the shell reads < and > itself. Terms are separated by blanks, and all must hold. Numbers:
     reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
     plain words are searched in all texts. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue, setup,
-    agent, verifier; task, finish, state, flag, error, kind, replica, waits, cause, outcome, name, group, last. @NAME is
-    a filter that was saved in the interface.
+    agent, verifier; task, finish, state, flag, error, kind, val, replica, waits, cause, outcome, name, group, last.
+    @NAME is a filter that was saved in the interface.
 
     Example: liverl-tui trials ls --filter 'reward<1 task~move' --sort time -n 20
     """
@@ -449,6 +450,8 @@ def steps_command(run: Path | None, run_root: Path | None, step: int | None, mos
         _print(step_lines(one, time.time()))
     if not found.steps:
         echo(f"run {run_dir.name} has no trials of a step yet", err=True)
+    elif found.older_steps and step is None and len(found.steps) < most:
+        echo(f"{quantity(found.older_steps, 'older step')} left out: --step N shows one", err=True)
     return ExitCode.OK
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import SlowTrial
 from liverl.observe.trials.phases import PHASES, acts_in
+from liverl.observe.trials.query import calls_known
 from liverl.offline.trials import TrialShown, TrialsListed, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
@@ -47,13 +48,18 @@ def _phase(name: str) -> Callable[[TrialHead, float], str]:
     return cell
 
 
+def _calls(head: TrialHead) -> str:
+    calls = calls_known(head)
+    return UNKNOWN if calls is None else str(calls)
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("NAME", lambda head, now: one_line(head.name) or UNKNOWN, 0, least=24),
     Column("STEP", lambda head, now: step_word(head.step, head.validated, UNKNOWN), 5, right=True),
     Column("STATE", lambda head, now: head.state.replace("_", " "), 0, least=8),
     Column("REWARD", lambda head, now: reward_cell(head), 0, right=True),
     Column("TURNS", lambda head, now: UNKNOWN if head.dumped else str(head.turns), 6, right=True),
-    Column("CALLS", lambda head, now: UNKNOWN if head.dumped else str(head.tool_calls), 7, right=True),
+    Column("CALLS", lambda head, now: _calls(head), 7, right=True),
     Column("TIME", lambda head, now: short_time(head.took(now)), 0, right=True, least=6),
     Column("QUEUE", _phase("queue"), 10, right=True, least=6),
     Column("SETUP", _phase("setup"), 4, right=True, least=6),

@@ -63,7 +63,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "Which replica is slow?",
-        "{dashboard.jump('replicas')}: column s/ans; {app.timeline} names one that is",
+        "{dashboard.jump('replicas')}: column s/ans; {app.timeline} names one slow in its step",
         ("dashboard", "jump('replicas')"),
     ),
     Question(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from liverl.diagnose.where.slow_replica import slow_replica
 from liverl.diagnose.where.words import lines as where_lines
 from liverl.util.ages import step_length
 from liverl.util.plural import quantity
@@ -30,7 +31,11 @@ def lines(shown: TimelineShown) -> Iterator[str]:
     yield from _trials(step)
     for replica in step.replicas:
         busy = sum(end - begin for begin, end in replica.calls)
-        yield f"replica {one_line(replica.name)}: {quantity(len(replica.calls), 'call')}, {busy:.3g} s in all"
+        mean = busy / len(replica.calls) if replica.calls else 0.0
+        calls = quantity(len(replica.calls), "call")
+        yield f"replica {one_line(replica.name)}: {calls}, {busy:.3g} s in all, {mean:.3g} s each"
+    if (slow := slow_replica({replica.name: replica.calls for replica in step.replicas})) is not None:
+        yield f"replica {one_line(slow.name)} {slow.words}"
     for gpu in step.gpus:
         yield f"GPU {one_line(gpu.uuid)}: {100 * gpu.mean:.0f} % used"
     yield from (f"not known: {one_line(why)}" for why in step.unknown)

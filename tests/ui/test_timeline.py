@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from kit import pilots
 from kit.ended_runs import a_run
-from kit.screens import FakeSource, settle, snapshot
+from kit.screens import NOW, FakeSource, settle, snapshot
 
 from liverl.model import Bottleneck, StepTime, StepTrials, TrialsStatus
+from liverl.offline.step_timeline import ReplicaLane, StepTimeline
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
@@ -117,6 +118,8 @@ async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
     async with opened(make(tmp_path), size) as screen:
         assert "step 3 of 9 · 20 s · 1 trial" in screen.text
         assert "15s  75 %" in screen.line(" generate") and "▬" in screen.line(" generate")
+        sums = screen.line("   model")
+        assert "summed up" in sums and "▬" not in sums, "a sum over trials has no place on a time axis"
         lane = screen.line("fix-config-1" if size[0] > 80 else "fix-config")
         assert "1.00 v2" in lane
         drawn = lane[lane.index("v2") + 2 :]
@@ -183,3 +186,22 @@ async def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
         await screen.until(lambda: "no step has begun yet" in app.screen.query_one(StepPane).text)
         await screen.press("c")
         await screen.until(lambda: "no step says yet what its parts took" in screen.text)
+
+
+def test_the_slow_replica_of_a_step_is_named() -> None:
+    """One that was slow for three steps of sixty only."""
+    calls = {
+        name: tuple((NOW + n, NOW + n + mean) for n in range(8)) for name, mean in (("r0", 0.5), ("r1", 1.25))
+    }
+    one = StepTimeline(
+        3,
+        seconds=20.0,
+        begin=NOW,
+        end=NOW + 20,
+        running=False,
+        replicas=tuple(ReplicaLane(name, spans) for name, spans in calls.items()),
+    )
+    pane = StepPane()
+    pane._timeline = one
+    rows = [row.text for row in pane.lines(120, 40)]
+    assert any("▲ r1 took 2.5 times as long for a call as the other replica" in row for row in rows), rows

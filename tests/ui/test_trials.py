@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.pilots import Driven, press
 from kit.screens import NOW, FakeSource, settle, trial, view
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.events import AppBlur, AppFocus, MouseScrollDown
 
@@ -411,7 +412,7 @@ async def test_a_filter_is_typed_and_no_key_acts_meanwhile() -> None:
         assert app.screen.focused_pane() == "trials" and "/qu ·" in shown.lines[0]
         await shown.press("slash", "ctrl+u", *"trunc", "enter")
         assert shown.names == ["trial-002"], "also by the words of the flags"
-        await shown.press("slash", "q", "enter")
+        await shown.press("slash", "end", "q", "enter")
         assert "no trial matches" in shown.pane.text
         await shown.press("escape")
         assert len(shown.names) == 3
@@ -649,6 +650,10 @@ def write_step(run: Path, step: int, count: int, calls: int = 0) -> None:
         (folder / "result.json").write_text(json.dumps({"verifier_result": {"rewards": {"reward": 0.5}}}))
 
 
+def _said(shown: Shown) -> str:
+    return "".join(toast.message for toast in shown.app._notifications)
+
+
 async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
     write_step(tmp_path, 5, 3)
     write_step(tmp_path, 6, 2, calls=1)
@@ -676,6 +681,9 @@ async def test_older_and_newer_steps_are_read_on_demand(tmp_path: Path) -> None:
         await shown.press("right_square_bracket")
         await shown.until(lambda: "all of" not in shown.lines[0])
         assert shown.names == ["trial-000"]
+        assert "step 6 is the newest one" in _said(shown)
+        await shown.press("right_square_bracket")
+        await shown.until(lambda: "there is no newer step" in _said(shown))
         await shown.press("left_square_bracket")
         await shown.until(lambda: "all of step 6" in shown.lines[0])
         await shown.press("escape")
@@ -710,6 +718,13 @@ async def test_a_line_per_step(tmp_path: Path) -> None:
         await shown.until(lambda: "all of step 6: 2 of 2 trials done; ✖ none of 2" in shown.lines[0])
         await shown.press("c", "escape", "escape")
         assert shown.names == ["trial-000"]
+
+
+async def test_the_table_of_steps_says_that_older_ones_are_left_out() -> None:
+    live = seen(trial(0), steps=tuple(tally(step, 1, 0, 1) for step in range(60, 10, -1)), older_steps=10)
+    async with app_of(live).run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot, "4c")
+        assert "of 50 of 60 steps" in shown.lines[0] and "trials steps --step N" in shown.lines[0]
 
 
 async def test_enter_opens_the_trajectory_and_the_cursor_follows(tmp_path: Path) -> None:
@@ -800,3 +815,20 @@ def test_the_head_of_such_a_trial_says_no_turns_and_no_calls() -> None:
     assert "turn" not in text and "call" not in text
     text = "\n".join(row.text for row in header_rows(160, "trials/u1_0", found))
     assert "0 turns" in text and "0 calls" in text and "dump" not in text
+
+
+@pytest.mark.parametrize("width", [48, 60, 70, 90, 200])
+@pytest.mark.parametrize(("validated", "word"), [(8, "val8"), (16, "v16")])
+def test_a_validation_says_so_in_every_width(width: int, validated: int, word: str) -> None:
+    """A list without room for the column of steps had eight of them among the trials of step 16, unmarked."""
+    head = replace(trial(1), step=None, validated=validated)
+    group = Group((None, head.task, "", False), (head, head))
+    asked = {"expanded": False, "equal": False, "now": NOW, "ended": False}
+    for row in (
+        trial_row(head, width, RowContext(now=NOW)),
+        lone_row(head, width, "live", NOW),
+        group_row(group, width, **asked),
+        group_row(group, width, **asked, among_trials=True),
+    ):
+        assert row.text.count(word) == 1, row.text
+    assert "val" not in lone_row(trial(1), width, "live", NOW).text

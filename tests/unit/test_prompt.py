@@ -48,10 +48,31 @@ def test_how_typing_ends(key: str, did: str, shown: str | None) -> None:
     assert shown is None or prompt.shown == shown
 
 
-def test_it_goes_on_at_its_end() -> None:
-    prompt = TitlePrompt()
-    prompt.paste("two\nlines")
-    prompt.cursor = 0
-    prompt.begin()
-    prompt.key(pressed("x"))
-    assert prompt.text == "two linesx"
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [("x", "x"), ("x y", "xy"), ("backspace", ""), ("delete x", "x"), ("left x", "two linexs"), ("end x", "two linesx"),
+     ("home x", "xtwo lines"), ("end backspace", "two line"), ("ctrl+w x", "two x"), ("f5 x", "x"), ("", "two lines")],
+)  # fmt: skip
+def test_what_is_typed_replaces_what_was_there(keys: str, text: str) -> None:
+    title = TitlePrompt()
+    title.paste("two\nlines")
+    title.key(pressed("enter"))
+    title.begin()
+    assert "[two lines]" in title.shown and "type to replace" in title.shown
+    bottom = Prompt("include", "two lines")
+    for event in map(pressed, keys.split()):
+        title.key(event)
+        bottom.key(event.key, event.character)
+    assert (title.text, bottom.text) == (text, text)
+    title.key(pressed("enter"))
+    assert title.shown == (f"/{text}" if text else "")
+
+
+def test_a_pasted_text_replaces_what_was_there() -> None:
+    title = TitlePrompt()
+    title.paste("calls=0")
+    title.begin()
+    title.paste("calls=1")
+    assert title.text == "calls=1"
+    title.paste("2")
+    assert title.text == "calls=12"

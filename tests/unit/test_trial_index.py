@@ -31,7 +31,7 @@ from liverl.observe.trials.trial import Trial
 from liverl.offline import trial_index
 from liverl.offline.trial_index import GAPS, NAME, RunIndex
 from liverl.rundir.layout import RunDir
-from liverl_tui.widgets.dashboard.trial_whole import _gap_words
+from liverl_tui.widgets.dashboard.trial_whole import Asked, Where, WholeRun, _gap_words, corrected
 
 TASKS = ("move-1", "copy-2", "ünicode")
 TRIALS = st.builds(
@@ -636,3 +636,60 @@ def test_earlier_trials_are_marked_without_a_head_for_each(
     heads = [replace(head(run.index, row), earlier=False) for row in run.index.rows]
     assert {h.name: h.earlier for h in with_starts(heads, poll)} == {n: e for n, (e, _) in found.items()}
     assert [row for row in run.index.rows if row not in run.index.select(parsed("state=cut_off"))]
+
+
+def _head(name: str, **more: Any) -> TrialHead:
+    return TrialHead(
+        **{
+            "name": name, "step": 1, "task": "t", "state": "finished", "turns": 1, "tool_calls": 0, "reward": None,
+            "finish_reason": None, "completion_tokens": 0, "replica": None, "started_at": T, "updated_at": T,
+            "path": f"trials/step_0001/{name}", **more,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "descending", "wanted"),
+    [("calls=0", False, ["a", "d"]), ("calls>2", False, ["b"]), ("", True, ["d", "c", "b", "a"]),
+     ("state=running", False, ["c"])],
+)  # fmt: skip
+def test_a_list_is_as_its_trials_are_now(filter_text: str, descending: bool, wanted: list[str]) -> None:
+    """``b`` was read when it had no call, ``d`` while it ran; both have gone on since, and ``new`` is not read yet."""
+    index = TrialIndex()
+    for head in (
+        _head("a"),
+        _head("b", flags=("zero_tool_calls",), started_at=T + 1),
+        _head("c", state="running", started_at=T + 2),
+        _head("d", state="running", started_at=T + 3),
+    ):
+        index.put(head)
+    asked = Asked(parsed(filter_text), descending=descending)
+    rows = index.order(index.select(asked.query), asked.sort, asked.descending)
+    now = [_head("b", tool_calls=3, started_at=T + 1), _head("d", started_at=T + 3), _head("new")]
+    found = corrected(index, rows, asked, {head.path: head for head in now})
+    assert [index.head(row).name for row in found] == wanted
+
+
+async def test_trials_that_change_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number is not all that changes: a trial goes on, and ends."""
+    monkeypatch.setattr("liverl_tui.widgets.dashboard.trial_whole.AGAIN_S", 0.0)
+    works: list[Any] = []
+    whole = WholeRun(
+        lambda work, **_: works.append(work), lambda: Where(tmp_path, True, True), lambda: None
+    )  # fmt: skip
+    asked = Asked(parsed("calls=0"))
+    whole.ask(asked, "begun")
+    await works.pop()
+    whole._took = 0.0
+    whole.ask(asked, "begun")
+    assert not works and not whole.due
+    whole.ask(asked, "gone on")
+    await works.pop()
+    whole._took = 0.0
+    monkeypatch.setattr("liverl_tui.widgets.dashboard.trial_whole.AGAIN_S", 1e9)
+    whole.ask(asked, "ended")
+    assert not works and not whole.due  # it was read a moment ago ...
+    monkeypatch.setattr("liverl_tui.widgets.dashboard.trial_whole.AGAIN_S", 0.0)
+    assert whole.due  # ... and is read when it is time, though nothing changes any more
+    whole.close()
+    assert not whole.due

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.trial_folders import T
+from msgspec.structs import replace
 
 from liverl.model import TrialHead
+from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.query import FIELDS, BadFilter, parse, parsed, without
+from liverl_tui.cli.trials_table import COLUMNS
+from liverl_tui.widgets.base.trial_words import NO_TOOLS, calls_of
 
 TRIAL = TrialHead(
     name="move-001-ab12", step=5, task="move-001", state="finished", turns=4, tool_calls=0, reward=0.5,
@@ -123,3 +127,45 @@ def test_terms_on_a_field_are_left_out_and_the_rest_stays_as_it_was() -> None:
     text = 'Reward<1 task~"a reward=1 b" plain reward>=0 @slow rewards.tests=1'
     assert without(text, {"reward"}) == 'task~"a reward=1 b" plain @slow rewards.tests=1'
     assert without(text, {"step"}) == text
+
+
+@pytest.mark.parametrize(
+    ("state", "calls", "flags", "dumped", "known"),
+    [
+        ("running", 0, (), False, None), ("running", 2, (), False, 2), ("cut_off", 0, (), False, None),
+        ("cut_off", 2, (), False, 2), ("finished", 0, (), False, 0), ("finished", 3, (), False, 3),
+        ("running", 0, ("zero_tool_calls",), False, 0), ("finished", 0, ("zero_tool_calls",), False, 0),
+        ("finished", 0, ("not_recorded",), False, None), ("finished", 1, ("not_recorded",), False, 1),
+        ("finished", 0, (), True, None),
+    ],
+)  # fmt: skip
+def test_no_call_is_known_of_trials_that_have_ended(
+    state: str, calls: int, flags: tuple[str, ...], dumped: bool, known: int | None
+) -> None:
+    """The filter, the index, the lists and ``trials ls`` say the same, and as the flag does."""
+    head = replace(TRIAL, state=state, tool_calls=calls, flags=flags, dumped=dumped)
+    index = TrialIndex()
+    row = index.put(head)
+    for text, holds in (("calls=0", known == 0), ("calls=none", known is None), ("calls>=1", bool(known))):
+        assert parsed(text).holds_for(head) is holds, text
+        assert index.select(parsed(text)) == ([row] if holds else []), text
+    shown = {column.title: column.text(head, T) for column in COLUMNS}["CALLS"]
+    assert shown == ("-" if known is None else str(known))
+    assert calls_of(head)[0] == (NO_TOOLS if "zero_tool_calls" in flags else shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "of_validation", "of_training"),
+    [("val", True, False), ("val8", True, False), ("validation", True, False), ("v8", True, False),
+     ("val=8", True, False), ("val=val8", True, False), ("val=9", False, False), ("val=none", False, True),
+     ("val!=none", True, False), ("val=validation", True, False)],
+)  # fmt: skip
+def test_a_filter_finds_validations(text: str, of_validation: bool, of_training: bool) -> None:
+    validation = replace(TRIAL, step=None, validated=8, path="trials/move-001-ab12")
+    assert parsed(text).holds_for(validation) is of_validation
+    assert parsed(text).holds_for(TRIAL) is of_training
+    index = TrialIndex()
+    rows = (index.put(validation), index.put(TRIAL))
+    assert index.select(parsed(text)) == [
+        row for row, held in zip(rows, (of_validation, of_training), strict=True) if held
+    ]

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.model_trials import PhaseTimes, SlowTrial
+from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
 from liverl.offline.trials import (
     LONGEST,
@@ -227,6 +228,22 @@ def test_steps_are_those_of_the_runs_state(run: Run) -> None:
     assert steps_listed(run.dir, None, False, None).steps == ()
     with pytest.raises(NoSuchTrial):
         steps_listed(run.dir, state, False, 9)
+
+
+def test_steps_that_are_left_out_are_counted_and_can_be_shown(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("liverl.observe.trials.tallies.STEPS", 2)
+    for step in range(1, 6):
+        run.trial(f"step_000{step}/a-0a1b2c", ENDED)
+    state = OfflineRun(run.dir.path).poll()
+    newest = steps_listed(run.dir, state, False, None)
+    assert ([one.step for one in newest.steps], newest.older_steps) == ([5, 4], 3)
+    (older,) = steps_listed(run.dir, state, False, 1).steps
+    assert (older.step, older.total, older.ended_by) == (1, 1, {"submit": 1})
+    html = page("# r", steps=state.trials.steps, older=state.trials.older_steps)
+    assert "The newest 2 of 5 steps." in html and "--step N" in html
+    assert "steps." not in page("# r", steps=state.trials.steps)
 
 
 def status(*heads: TrialHead, more: int = 0) -> TrialsStatus:

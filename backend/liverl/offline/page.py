@@ -23,9 +23,9 @@ _CODE = re.compile(r"(`[^`\n]+`)")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(report: str, charts: str = "", steps: Sequence[StepTrials] = ()) -> str:
+def page(report: str, charts: str = "", steps: Sequence[StepTrials] = (), older: int = 0) -> str:
     """The page. ``report``: as ``diagnose.report`` writes it, Markdown of headings, lists, fences and code; ``charts``:
-    an SVG, or empty; ``steps``: counts of the trials of each step, the newest first."""
+    an SVG, or empty; ``steps``: counts of the trials of each step, the newest first, without ``older`` ones."""
     title = report.partition("\n")[0].lstrip("# ")
     head, _, rest = report.partition("\n## ")
     parts = [
@@ -37,7 +37,7 @@ def page(report: str, charts: str = "", steps: Sequence[StepTrials] = ()) -> str
     ]
     if charts:
         parts += ["<h2>Metrics</h2>", charts]
-    parts += _steps(steps)
+    parts += _steps(steps, older)
     if rest:
         parts += _blocks(f"## {rest}")
     return "\n".join([*parts, "</body></html>\n"])
@@ -88,7 +88,7 @@ def _text(text: str, *, lines: bool = False) -> str:
     return escape(visible(text, lines=lines))
 
 
-def _steps(steps: Sequence[StepTrials]) -> Iterator[str]:
+def _steps(steps: Sequence[StepTrials], older: int) -> Iterator[str]:
     if not steps:
         return
     yield "<h2>Trials</h2>"
@@ -102,5 +102,9 @@ def _steps(steps: Sequence[StepTrials]) -> Iterator[str]:
         cells = (str(step.step), str(step.total), str(step.finished), calling, reward, words)
         yield f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
     yield "</table>"
-    if len(steps) > MOST_STEPS:
-        yield f"<p>The newest {MOST_STEPS} of {len(steps)} steps.</p>"
+    listed = min(len(steps), MOST_STEPS)
+    if (every := len(steps) + older) > listed:
+        yield (
+            f"<p>The newest {listed} of {every} steps. <code>liverl-tui trials steps --step N</code> sums up an "
+            "older one.</p>"
+        )

@@ -21,6 +21,7 @@ from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
 from liverl.observe.trials.query import Query
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
+from liverl.observe.trials.tallies import sum_of
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.turns import Turn
 from liverl.observe.trials.verifier import VerifierReport
@@ -81,13 +82,15 @@ class TrialsListed(msgspec.Struct, frozen=True):
 
 class StepsListed(msgspec.Struct, frozen=True):
     """``trials steps --json``: counts, endings, times of phases and slowest trials of each step, the newest first.
-    ``step_time``: where the time of the run's newest steps goes, whichever steps are asked for; None: not known."""
+    ``step_time``: where the time of the run's newest steps goes, whichever steps are asked for; None: not known.
+    ``older_steps``: steps with trials before the newest ones, of which only ``--step`` shows one."""
 
     run: str
     run_dir: str
     live: bool
     steps: tuple[StepTrials, ...]
     step_time: StepTime | None = None
+    older_steps: int = 0
     schema: int = SCHEMA
 
 
@@ -299,17 +302,22 @@ def _cut(text: str) -> str:
 
 
 def steps_listed(run: RunDir, state: Snapshot | None, live: bool, step: int | None) -> StepsListed:
-    """The newest steps of a run, or one of them.
+    """The newest steps of a run, or any one of them: one that the run's state leaves out is read from its trials.
 
     Raises:
-        NoSuchTrial: it is not among those that the run's state has.
+        NoSuchTrial: it has no trials.
+        OSError: the storage failed.
     """
-    steps = state.trials.steps if state is not None else ()
+    trials = state.trials if state is not None else TrialsStatus()
+    steps, step_time = trials.steps, state.step_time if state is not None else None
     if step is not None:
         steps = tuple(one for one in steps if one.step == step)
         if not steps:
+            read = sum_of(heads_of_step(run.path, step))
+            steps = () if read is None else (read,)
+        if not steps:
             raise NoSuchTrial(_no_step(run, step))
-    return StepsListed(run.name, str(run.path), live, steps, state.step_time if state is not None else None)
+    return StepsListed(run.name, str(run.path), live, steps, step_time, trials.older_steps)
 
 
 def encoded(document: msgspec.Struct) -> bytes:

@@ -29,15 +29,20 @@ Did = Literal["changed", "kept", "cancelled", "nothing"]  # what a key did to a 
 
 
 class Line:
-    """A line of text with a cursor, edited by keys; ``cursor`` is the index of the character after it."""
+    """A line of text with a cursor, edited by keys; ``cursor`` is the index of the character after it. ``selected``:
+    the whole text is, as where it was there before: what is typed takes its place, Backspace and Delete remove it, and
+    any other key that edits keeps it."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text
         self.cursor = len(text)
+        self.selected = False
 
     def edit(self, key: str, character: str | None) -> bool:
         """Apply one key press (Textual's name and its character); False if the key does not edit."""
-        if key in ("left", "ctrl+b"):
+        if self.selected and key in ("backspace", "ctrl+h", "delete", "ctrl+d"):
+            self.replace(0, len(self.text))
+        elif key in ("left", "ctrl+b"):
             self.cursor = max(0, self.cursor - 1)
         elif key in ("right", "ctrl+f"):
             self.cursor = min(len(self.text), self.cursor + 1)
@@ -60,13 +65,16 @@ class Line:
             self.insert(character)
         else:
             return False
+        self.selected = False
         return True
 
     def insert(self, text: str) -> None:
-        """Insert the first line of ``text`` at the cursor, without control characters."""
+        """Insert the first line of ``text`` at the cursor, or in place of a selected text, without control
+        characters."""
         lines = text.splitlines()
         typed = "".join(character for character in lines[0] if character.isprintable()) if lines else ""
-        self.replace(self.cursor, self.cursor, typed)
+        self.replace(*((0, len(self.text)) if self.selected else (self.cursor, self.cursor)), typed)
+        self.selected = False
 
     def replace(self, first: int, last: int, text: str = "") -> None:
         """Replace the characters from ``first`` to before ``last``, and move the cursor behind ``text``."""
@@ -79,6 +87,7 @@ class Prompt(Line):
 
     def __init__(self, kind: Kind, text: str = "", *, history: list[str] | None = None) -> None:
         super().__init__(text)
+        self.selected = bool(text)
         self.kind = kind
         self.error = ""
         self.history = [] if history is None else history
@@ -98,7 +107,7 @@ class Prompt(Line):
             self._at, self.text = at, self.history[at]
         elif at >= len(self.history) and self._at is not None:
             self._at, self.text = None, ""
-        self.cursor = len(self.text)
+        self.cursor, self.selected = len(self.text), False
 
     def remember(self) -> None:
         """Add the text to the end of the history, which keeps the newest ``HISTORY`` texts."""
@@ -121,13 +130,15 @@ class Prompt(Line):
         first = max(0, self.cursor - room_for_text + 1)
         visible = f"{self.text} "[first : first + room_for_text]
         at = self.cursor - first
-        row.add(visible[:at], "strong").add(visible[at : at + 1], "match").add(visible[at + 1 :], "strong")
+        row.add(visible[:at], "match" if self.selected else "strong").add(visible[at : at + 1], "match").add(
+            visible[at + 1 :], "strong"
+        )
         return row.add(fit(note, max(0, width - len(label) - len(visible))), style)
 
 
 class TitlePrompt(Line):
     """A filter in a pane's title row. The filter applies while it is typed and after that; ``open`` is True while keys
-    go to it."""
+    go to it. The text that it has when it is opened is selected."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,24 +148,27 @@ class TitlePrompt(Line):
     def shown(self) -> str:
         """The filter for the title: ``/text▏`` and a hint while it is typed, ``/text`` afterwards; empty without
         a text."""
+        if self.open and self.selected:
+            return f"/[{self.text}]▏ type to replace it, ← edits it, Esc clears"
         if self.open:
             return f"/{self.text[: self.cursor]}▏{self.text[self.cursor :]} Enter applies, Esc clears"
         return f"/{self.text}" if self.text else ""
 
     def begin(self) -> None:
-        """Open the prompt with the cursor at the end of the present text."""
+        """Open the prompt with the present text selected, and the cursor at its end."""
         self.open, self.cursor = True, len(self.text)
+        self.selected = bool(self.text)
 
     def clear(self) -> None:
         """Remove the filter and close the prompt."""
-        self.text, self.cursor, self.open = "", 0, False
+        self.text, self.cursor, self.open, self.selected = "", 0, False, False
 
     def key(self, event: events.Key) -> Did:
         """Apply a key and return what it did. Bindings do not get the key, except Ctrl, Alt and F1 keys that edit
         nothing."""
         before = self.text
         if event.key == "enter":
-            self.open = False
+            self.open = self.selected = False
         elif event.key == "escape":
             self.clear()
         elif not self.edit(event.key, event.character) and event.key.startswith(("ctrl+", "alt+", "f1")):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
 from liverl.observe.trials.ending_words import ENDING_WORDS, TRUNCATED
+from liverl.observe.trials.query import calls_known
 from liverl.observe.trials.replica_names import replica_name as known_replica
 from liverl.observe.trials.replica_names import replica_names as known_replicas
 from liverl.observe.trials.tools_offered import NOT_RECORDED
@@ -80,9 +81,8 @@ def calls_of(head: TrialHead) -> tuple[str, str]:
     """(text, style) of a trial's number of tool calls; an alarm for a trial that ended without one."""
     if "zero_tool_calls" in head.flags:
         return NO_TOOLS, "alarm"
-    if head.dumped or (NOT_RECORDED in head.flags and not head.tool_calls):
-        return UNKNOWN, "dim"
-    return str(head.tool_calls), "text"
+    calls = calls_known(head)
+    return (UNKNOWN, "dim") if calls is None else (str(calls), "text")
 
 
 def turns_of(head: TrialHead) -> Span:

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from liverl.model import TrialHead
 from liverl.observe.trials.groups import GroupKey, group_of
+from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, one_line, step_word
 from liverl_tui.widgets.base.arranging import Wanted, fitted
@@ -27,7 +28,7 @@ from liverl_tui.widgets.base.trial_words import (
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 from liverl_tui.widgets.dashboard.trial_ids import task_with_id
-from liverl_tui.widgets.dashboard.trial_rows import TRIAL
+from liverl_tui.widgets.dashboard.trial_rows import TRIAL, marked_validation
 
 _PREFIX = "group:"  # of the keys of rows
 
@@ -150,6 +151,11 @@ def _deviation(facts: GroupFacts) -> float | None:
     return None if rewards is None else rewards[1]
 
 
+_SAYS_STEP = (
+    "step",
+    "state",
+    "task",
+)  # columns of groups: the first that is shown says that a row is a validation
 GROUP = (
     Column(
         "size", "group", 9, 0, value=lambda f: len(f.group.trials), largest_first=True, label="size of group"
@@ -234,7 +240,7 @@ def _spans_among_trials(
     cells: dict[str, Span | list[Span]] = {
         "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
         "step": (step_word(step, group.trials[0].validated), "dim"),
-        "task": (one_line(task), style),
+        "task": (marked_validation(one_line(task), group.trials[0].validated, chosen, "task"), style),
         "calls": (f"✖ {group.zero} NONE", "alarm") if group.zero else _tools(group),
         "reward": ("-", "dim") if rewards is None else (f"{rewards[0]:.2f}", style),
         "finish": (_states(group, ended), style),
@@ -257,14 +263,17 @@ def _group_spans(
     cells: dict[str, Span | list[Span]] = {
         "size": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", "dim" if earlier else "text"),
         "step": (step_word(step, group.trials[0].validated), "dim"),
-        "task": (one_line(task), "dim" if earlier else "text"),
-        "state": (_states(group, ended), "dim" if earlier else "text"),
         "reward": _reward(group),
         "calls": _tools(group),
         "time": longest,
         "flags": _flags(group, equal),
         **_means(group, chosen),
     }
+    states = marked_validation(_states(group, ended), group.trials[0].validated, chosen, "state", _SAYS_STEP)
+    style = "dim" if earlier else "text"
+    cells["state"] = (states, style)
+    named = marked_validation(one_line(task), group.trials[0].validated, chosen, "task", _SAYS_STEP)
+    cells["task"] = (named, style)
     return tuple(table_row(cells, chosen).spans)
 
 
@@ -301,11 +310,13 @@ def _lone_spans(
     calls, style = calls_of(head)
     chosen = fitted(GROUP, wanted, width)
     room = next((wide for column, wide in chosen if column.name == "task"), 0)
+    turns = UNKNOWN if head.dumped else quantity(head.turns, "turn")
+    named = marked_validation(head.task, head.validated, chosen, "task", _SAYS_STEP)
     cells: dict[str, Span | list[Span]] = {
         "size": state_of(head, link),
         "step": (step_word(head.step, head.validated), "dim"),
-        "task": (task_with_id(head.task, short_id, room), "text"),
-        "state": (UNKNOWN if head.dumped else f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
+        "task": (task_with_id(named, short_id, room), "text"),
+        "state": (marked_validation(turns, head.validated, chosen, "state", _SAYS_STEP), "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
         "calls": (calls, style)
         if style == "alarm" or calls == UNKNOWN

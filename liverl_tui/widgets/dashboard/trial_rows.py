@@ -9,13 +9,13 @@ from functools import lru_cache
 from liverl.model import TrialHead
 from liverl.observe.trials.groups import GroupKey, group_of
 from liverl.observe.trials.preview import LONGEST
-from liverl.observe.trials.query import parse
+from liverl.observe.trials.query import calls_known, parse
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, number, one_line, short_name, step_word
 from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
-from liverl_tui.widgets.base.fitting import Column
+from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.trial_words import (
     UNKNOWN,
     Tally,
@@ -82,7 +82,7 @@ TRIAL = (
         10,
         2,
         ">",
-        value=lambda f: f.head.tool_calls,
+        value=lambda f: calls_known(f.head),
         largest_first=True,
         label="tool calls",
     ),
@@ -113,6 +113,18 @@ STEP = (
 )
 
 
+def marked_validation(
+    words: str, validated: int | None, shown: Chosen, column: str, places: tuple[str, ...] = ("step", "task")
+) -> str:
+    """``val8 3 turns``: the words of ``column``, with what says that the row is a validation if that stands in no
+    column before it. ``validated``: the step after which it ran; None: it is training; ``places``: columns that say it,
+    the first one that is shown does."""
+    names = {one.name for one, _ in shown}
+    if validated is None or column != next((name for name in places if name in names), ""):
+        return words
+    return f"{step_word(None, validated)} {words}"
+
+
 def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
     """One trial as a line."""
     # Every snapshot has new heads, but what a line shows of them seldom changes: the cache compares just that.
@@ -122,6 +134,7 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             context.wanted,
             state_of(head, context.link),
             step_word(head.step, head.validated),
+            head.validated,
             head.task,
             context.ids.get(head.path, ""),
             turns_of(head),
@@ -144,6 +157,7 @@ def _trial_spans(
     wanted: Wanted,
     state: Span,
     step: str,
+    validated: int | None,
     task: str,
     short_id: str,
     turns: Span,
@@ -174,6 +188,7 @@ def _trial_spans(
     }
     chosen = fitted(TRIAL, wanted, width)
     widths = {column.name: wide for column, wide in chosen}
+    task = marked_validation(task, validated, chosen, "task")
     cells["task"] = (task_with_id(task, short_id, widths.get("task", 0)), "text")
     if "replica" in widths:
         cells["replica"] = (short_name(replica, widths["replica"]), "dim")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, overload
 from liverl.model import TrialHead
 from liverl.rundir.layout import RunDir
 from liverl_tui.text.words import one_line
+from liverl_tui.widgets.base.trial_words import flagged
 from liverl_tui.widgets.dashboard.trial_steps import Runs
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from liverl.observe.trials.query import Query
     from liverl.offline.trial_index import RunIndex
 
-AGAIN_S = 10.0  # seconds between two readings while trials come, or 20 times as long as one takes
+AGAIN_S = 3.0  # seconds between two readings while trials go on, or 20 times as long as one takes
 PARTLY_S = 1.0  # seconds between two answers while the trials are read for the first time
 # Columns of the list -> fields of the index.
 FIELD_OF = {
@@ -37,6 +38,10 @@ class Asked:
     flagged: bool = False
     sort: str = "at"
     descending: bool = True
+
+    def holds(self, head: TrialHead) -> bool:
+        """Whether it wants this trial."""
+        return self.query.holds_for(head) and (flagged(head) or not self.flagged)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,17 @@ class Paths(Sequence[str]):
         return True
 
 
+def corrected(index: TrialIndex, rows: list[int], asked: Asked, newest: Mapping[str, TrialHead]) -> list[int]:
+    """``rows``, the answer of an index to ``asked``, as the trials of the snapshot (``newest``, by path) are now: they
+    change between two readings of the index. Without those that the filter chooses no longer; with those that it
+    chooses now, in the place that the index gives them. A trial that was never read comes with the next reading."""
+    known = {row: head for path, head in newest.items() if (row := index.row_of(path)) is not None}
+    holding = {row for row, head in known.items() if asked.holds(head)}
+    kept = [row for row in rows if row in holding or row not in known]
+    more = holding.difference(kept)
+    return index.order([*kept, *sorted(more)], asked.sort, asked.descending) if more else kept
+
+
 class Heads(Mapping[str, TrialHead]):
     """The trials at ``paths``. ``newest``: by path, those of the snapshot, which know more."""
 
@@ -129,7 +145,8 @@ class WholeRun:
         self._answered: Asked | None = None
         self._busy = False
         self._reading = asyncio.Lock()
-        self._total = -1  # trials of the run at the last reading
+        self._seen: object = None  # what was known of the trials at the last reading
+        self._newest: object = None  # what is known of them now
         self._read_at, self._took = 0.0, 0.0
         self._stale = True
         self.rows: list[int] = []
@@ -155,12 +172,18 @@ class WholeRun:
         """Whether ``rows`` are not yet the answer to what was asked last."""
         return self._answered != self._asked
 
-    def ask(self, asked: Asked, total: int) -> None:
-        """Ask for trials; ``changed`` is called when they are found. ``total``: trials of the run, as it is known."""
-        self._asked = asked
+    @property
+    def due(self) -> bool:
+        """Whether the trials have changed since they were read, and it is time to read them again."""
         quiet = time.monotonic() > self._read_at + max(AGAIN_S, 20 * self._took)
-        if total != self._total and (self._total < 0 or quiet):
-            self._total, self._stale = total, True
+        return self._asked is not None and self._newest != self._seen and (self._seen is None or quiet)
+
+    def ask(self, asked: Asked, newest: object) -> None:
+        """Ask for trials; ``changed`` is called when they are found. ``newest``: what is known of the run's trials,
+        such as its snapshot's; when it changes, they are read again."""
+        self._asked, self._newest = asked, newest
+        if self.due:
+            self._seen, self._stale = newest, True
         if not self._busy and (self._stale or self.pending):
             self._busy = True
             self._run(self._work(), group="all-trials", exclusive=False)

@@ -62,7 +62,7 @@ from liverl_tui.widgets.dashboard.trial_title import (
     shortest_sentence,
     total_words,
 )
-from liverl_tui.widgets.dashboard.trial_whole import FIELD_OF, Asked, Heads, Paths, Where, WholeRun
+from liverl_tui.widgets.dashboard.trial_whole import FIELD_OF, Asked, Heads, Paths, Where, WholeRun, corrected
 
 _WINDOW = 400  # trials around the cursor that the screen of a trial can go to
 _STEP = "step:"  # prefix of the keys of rows in the table of steps
@@ -137,6 +137,8 @@ class TrialsPane(RowsPane):
             if status != self._status or drawn_with != (view.link, replica_names(view.snapshot)):
                 self._status = status
                 self._compute()
+            elif self._whole.due:
+                self._compute()
             self._reader.refresh(self._status, self._tally)
         self._row_context = replace(self._row_context, now=self._clock.now())
 
@@ -183,12 +185,13 @@ class TrialsPane(RowsPane):
         asked = Asked(parse(self.prompt.text, self._saved), self._only_flagged)
         if column is not None and order is not None:
             asked = replace(asked, sort=FIELD_OF[column.name], descending=order.descending)
-        self._whole.ask(asked, self._status.total)
+        self._whole.ask(asked, (self._status, self._view.link))
         # Fewer are on disk than the snapshot has: files were removed, or are not where they were, as in a recording.
         if not self._whole.ready or len(self._whole.index) < len(self._status.newest):
             return False
-        paths = Paths(self._whole.index, self._whole.rows)
-        self._heads = Heads(paths, {head.path: head for head in self._status.newest})
+        newest = {head.path: head for head in self._status.newest}
+        paths = Paths(self._whole.index, corrected(self._whole.index, self._whole.rows, asked, newest))
+        self._heads = Heads(paths, newest)
         self._listing, self._names, self._paths = Listing(), paths, paths
         return True
 
@@ -342,6 +345,9 @@ class TrialsPane(RowsPane):
         totals = (f"{total:,}", f"{total:,}")
         if not self._table and not self._whole_listed and self._reader.step is None:
             totals = total_words(self._status, total, bool(self._listing.groups))
+        older = self._status.older_steps if self._table and not self.prompt.text else 0
+        if older:
+            totals = (of := f"{total:,} of {total + older:,} steps", of)
         counted = self.filtered_words() if self.prompt.text or self._only_flagged else ""
         title = Title(
             before=(*self.chosen_words(), *self._problems()),
@@ -354,6 +360,7 @@ class TrialsPane(RowsPane):
             more=[
                 "" if self._grouped or self._table else "ungrouped",
                 counted if window is not None else "",
+                "older ones: liverl-tui trials steps --step N" if older else "",
                 *more,
             ],
             places=places(window, totals),
@@ -590,8 +597,8 @@ class TrialsPane(RowsPane):
 
     def action_rewards(self) -> None:
         """Show the histogram of the rewards of the listed trials, or of the step; a bar becomes the filter."""
-        if self._whole_listed:
-            index, rows = self._whole.index, self._whole.rows
+        if isinstance(self._names, Paths):
+            index, rows = self._whole.index, self._names.rows
             rewards, what = list(index.rewards(rows)), quantity(len(rows), "trial")
             unknown, within = len(rows) - len(rewards), ""
         else:
@@ -712,6 +719,9 @@ class TrialsPane(RowsPane):
         """List the next older or newer step; behind the newest step, the newest trials."""
         step = await self._reader.neighbour(by, [step.step for step in self._status.steps])
         if step is None and by > 0:
+            here = self._reader.step
+            last = "there is no newer step" if here is None else f"step {here} is the newest one"
+            self.say(f"{last}; these are the newest trials of all steps")
             self._to_newest()
         elif step is not None and step != self._reader.step:
             self._open_step(step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from liverl.diagnose.where.slow_replica import slow_replica
 from liverl.observe.history import INTERVAL
 from liverl.util.ages import step_length
 from liverl.util.plural import quantity
@@ -123,13 +124,20 @@ class StepPane(ScrollPane):
             return
         begin, end = one.begin, one.end
         if one.replicas:
-            yield Row((" Replicas", "title"), ("  calls in flight", "dim"))
+            slow = slow_replica({replica.name: replica.calls for replica in one.replicas})
+            said = (
+                (f" · ▲ {short_name(slow.name, name)} {slow.words}", "warn")
+                if slow is not None
+                else ("", "dim")
+            )
+            yield Row((" Replicas", "title"), ("  calls in flight", "dim"), said)
             most = most_at_once(replica.calls for replica in one.replicas)
             for replica in one.replicas:
                 mean = sum(last - first for first, last in replica.calls) / len(replica.calls)
                 words = f"{len(replica.calls)} × {seconds_word(mean)}"
                 lane = load_lane(replica.calls, begin, end, room, most)
-                yield self._lane(width, short_name(replica.name, name - 2), "text", words, lane)
+                style = "warn" if slow is not None and slow.name == replica.name else "text"
+                yield self._lane(width, short_name(replica.name, name - 2), style, words, lane)
         if one.gpus:
             yield Row((" GPUs", "title"), (f"  use, a sample each {INTERVAL:.0f} s", "dim"))
             for gpu in one.gpus:
@@ -163,9 +171,9 @@ class StepPane(ScrollPane):
                 yield self._lane(width, look(part).word, "strong", _share(seconds, whole), lane)
             at += seconds
             if part == "generate" and waits:
-                yield from self._waits(one, waits, seconds, whole, width)
+                yield from self._waits(waits, seconds, whole, width)
         if not one.parts and waits:
-            yield from self._waits(one, waits, None, None, width)
+            yield from self._waits(waits, None, None, width)
 
     def _placed(self, one: StepTimeline, part: str, at: float, seconds: float, room: int) -> list[Span]:
         assert one.begin is not None and one.end is not None
@@ -174,28 +182,21 @@ class StepPane(ScrollPane):
 
     def _waits(
         self,
-        one: StepTimeline,
         waits: Mapping[str, float],
         seconds: float | None,
         whole: float | None,
         width: int,
     ) -> Iterator[Row]:
-        """What the trials waited for, as shares of generate: side by side below it. They overlap in truth."""
-        name, note = self._sizes(width)
-        room, total, at = width - name - note - 1, sum(waits.values()), 0.0
+        """What the trials waited for, as shares of generate. They are sums over all trials, which waited for one thing
+        after the other, each at its own times: they have no place on the axis."""
+        total = sum(waits.values())
         for what in (what for what in WAITS if waits.get(what, 0.0) > 0.0):
             share = waits[what] / total
             words = (
                 _share(seconds * share, whole) if seconds is not None and whole else f"{100 * share:.0f} %"
             )
-            length = (seconds if seconds is not None else total) * share
-            lane: list[Span] = (
-                self._placed(one, what, at, length, room)
-                if seconds is not None and one.begin is not None and one.end is not None
-                else [(f"{100 * share:.0f} % of the trials' time", "dim")]
-            )
+            lane: list[Span] = [(f"{100 * share:.0f} % of the time of all trials, summed up", "dim")]
             yield self._lane(width, f"  {look(what).word}", "text", words, lane)
-            at += length
 
     def _unknown(self, one: StepTimeline) -> Iterator[Row]:
         for words in one.unknown:

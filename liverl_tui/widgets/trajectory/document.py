@@ -198,11 +198,11 @@ def reward_blocks(trajectory: Trajectory) -> list[Block]:
 
 
 def _command_label(command: LastCommand) -> tuple[Span, ...]:
-    """``last command, turn 3 bash {"cmd": "make"} → 2 errors``: one row, as its turn below has the whole of it."""
+    """``command of turn 3: bash {"cmd": "make"} → 2 errors``: one row, as its turn below has the whole of it."""
     words = one_line(" ".join(command.arguments.split()))
     answer = NOT_RECORDED if command.result is None else one_line(command.result.rpartition("\n")[2])
     return (
-        (f"  last command, turn {command.turn} ", "dim"),
+        (f"  command of turn {command.turn} ", "dim"),
         *((("✖ ", "bad"),) if command.failed else ()),
         (one_line(command.name), "strong"),
         (f" {words[:_COMMAND]}", "text"),

@@ -46,7 +46,7 @@ from liverl.observe.trials.query import (
 )
 
 UNKNOWN = float("nan")  # in an array of numbers
-VERSION = 4
+VERSION = 5
 _VALIDATED = "validated "  # a mark of a trial, before the step after which it validated
 _CHUNK = 1 << 20  # bytes of text that are searched at a time
 _ROWS = 4096  # rows whose texts are taken apart at a time

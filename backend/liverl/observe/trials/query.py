@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from liverl.model import TrialHead
 from liverl.observe.trials.ending_words import ENDING_WORDS
 from liverl.observe.trials.phases import PHASES
+from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 from liverl.util.nearest import did_you_mean
 
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
@@ -66,6 +67,16 @@ def took(head: TrialHead) -> float | None:
     return head.took(0.0) if head.state == "finished" else None
 
 
+def calls_known(head: TrialHead) -> int | None:
+    """The number of tool calls of a trial, so far if it runs; None where no call does not mean that the model made
+    none: it may still call one, it was cut off before it could, or not all of its answers are recorded."""
+    if head.dumped:
+        return None
+    if head.tool_calls or ZERO in head.flags:
+        return head.tool_calls
+    return 0 if head.state == "finished" and NOT_RECORDED not in head.flags else None
+
+
 def _finish(head: TrialHead) -> Texts:
     if head.state != "finished":
         return ()
@@ -80,13 +91,19 @@ def _some(*values: str | None) -> Texts:
     return tuple(value for value in values if value)
 
 
+def _validation(head: TrialHead) -> Texts:
+    """How a list names a validation, its step alone, and what it is."""
+    step = head.validated
+    return () if step is None else (str(step), f"val{step}", f"v{step}", "validation")
+
+
 def _phase(name: str) -> Callable[[TrialHead], float | None]:
     return lambda head: head.phases.get(name)
 
 
 FIELDS: tuple[NumberField | TextField, ...] = (
     NumberField("reward", "the reward; rewards.NAME is one of its parts", lambda head: head.reward),
-    NumberField("calls", "tool calls", lambda head: None if head.dumped else head.tool_calls),
+    NumberField("calls", "tool calls; 0 only of a trial that has ended", calls_known),
     NumberField("turns", "answers of the model", lambda head: None if head.dumped else head.turns),
     NumberField("step", "training step", lambda head: head.step),
     NumberField("tokens", "sampled tokens", lambda head: None if head.dumped else head.completion_tokens),
@@ -100,6 +117,7 @@ FIELDS: tuple[NumberField | TextField, ...] = (
     TextField("flag", "a flag, such as zero_tool_calls", lambda head: head.flags),
     TextField("error", "the exception that ended it", lambda head: _some(head.error)),
     TextField("kind", "the kind of agent: task, chat, command, harbor", lambda head: _some(head.kind)),
+    TextField("val", "of a validation: the step after which it ran; none: a training trial", _validation),
     TextField("replica", "the replica that answered it", lambda head: _some(head.replica)),
     TextField(
         "waits", "what it waits for, or waited for most", lambda head: _some(head.waits_for, head.spent_on)

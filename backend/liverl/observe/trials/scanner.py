@@ -255,6 +255,7 @@ class TrialScanner:
                 self._tools.judged(begun_again(head, self._starts, back)) for head in newest[:NEWEST]
             ),
             steps=tallies.steps(back, unknown),
+            older_steps=tallies.older(back),
             cut_off=every.cut_off,
             dumped=every.dumped,
             calling=every.calling,

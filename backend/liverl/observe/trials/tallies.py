@@ -236,14 +236,29 @@ class StepTallies:
         return WentBack((start, step) for step, starts in self._steps.items() for start in starts)
 
     def steps(self, back: WentBack, unknown: bool) -> tuple[StepTrials, ...]:
-        """The newest steps that have trials which count, newest first. ``unknown``: see ``Tally.without``."""
-        counted: dict[int, int] = {}  # step -> start
-        for step, starts in self._steps.items():
-            start = max(starts)
-            if step is not None and not back.before(step, start):
-                counted[step] = start
+        """The newest steps that have trials which count, newest first, ``STEPS`` at most. ``unknown``: see
+        ``Tally.without``."""
+        counted = self._counted(back)
         newest = sorted(counted, reverse=True)[:STEPS]
         return tuple(_step(step, self._steps[step], counted[step], unknown) for step in newest)
+
+    def older(self, back: WentBack) -> int:
+        """How many steps have trials which count, but are not among ``steps``."""
+        return max(0, len(self._counted(back)) - STEPS)
+
+    def _counted(self, back: WentBack) -> dict[int, int]:
+        """Step -> the start whose trials of it count."""
+        newest = {step: max(starts) for step, starts in self._steps.items() if step is not None}
+        return {step: start for step, start in newest.items() if not back.before(step, start)}
+
+
+def sum_of(heads: Iterable[TrialHead]) -> StepTrials | None:
+    """The counts of all trials of one step, which are marked as earlier ones where it was begun again; None: none
+    counts."""
+    tallies = StepTallies()
+    for head in heads:
+        tallies.add(head, 0)
+    return next(iter(tallies.steps(tallies.went_back(), unknown=True)), None)
 
 
 class WentBack:
