@@ -100,7 +100,12 @@ def test_an_alert_that_is_open_at_the_end_says_what_to_do() -> None:
 def test_an_alert_that_goes_with_the_end_of_the_run_was_not_resolved() -> None:
     """Nothing watches a trainer that is being stopped because it hung."""
     began = Event(
-        1, START + 1, "symptom", "it hangs", data={"id": "hang", "what": "new", "fix": "see with py-spy"}
+        1,
+        START + 1,
+        "symptom",
+        "it hangs",
+        "warning",
+        data={"id": "hang", "what": "new", "fix": "see with py-spy"},
     )
     stop = Event(2, START + 2, "stop", "stop requested by me")
     text = page(result(state="stopped"), alerts=(began, stop, alert(3, "cleared", "hang")))
