@@ -243,9 +243,10 @@ class Navigation:
         """Show the command line, and carry out the chosen entry or the typed command."""
         from liverl_tui.screens.entries import entries, here_of
         from liverl_tui.screens.palette import Palette
+        from liverl_tui.screens.shell_entries import shell_entries
 
         self._host.push_screen(
-            Palette(entries(self._host), here_of(self._host), self._typed),
+            Palette([*entries(self._host), *shell_entries(self._host)], here_of(self._host), self._typed),
             lambda entry: entry.do() if entry is not None else None,
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.observe.metrics.names import CHARTS
 from liverl.util.nearest import did_you_mean
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
@@ -28,7 +29,9 @@ def metrics_command() -> None:
 @click.option("--csv", "form", flag_value="csv", default=True, help="A table, a row per step (default).")
 @click.option("--parquet", "form", flag_value="parquet", help="The same table as a Parquet file.")
 @click.option("--svg", "form", flag_value="svg", help="A picture: the charts that the interface shows first.")
-@click.option("--key", "keys", metavar="METRIC", multiple=True, help="Only this metric; repeatable.")
+@click.option(
+    "--key", "keys", metavar="METRIC", multiple=True, help="Only this metric, or this chart's; repeatable."
+)
 @output_option
 @run_options
 def export_command(
@@ -36,7 +39,8 @@ def export_command(
 ) -> int:
     """Export the metrics of all steps.
 
-    The columns of the table are `step` and the names that the trainer writes, such as critic/score/mean. Where a step
+    The columns of the table are `step` and the names that the trainer writes, such as critic/score/mean. --key takes
+    also the title of a chart: reward, KL, entropy. Where a step
     has not written a metric, its cell is empty (null in Parquet); what is not finite is nan, inf or -inf.
     """
     from liverl.offline.charts_svg import charts
@@ -46,12 +50,13 @@ def export_command(
     run_dir = run_to_read(run, run_root)
     try:
         series = metrics_of(run_dir)
+        keys = tuple(series.key_of(key) or key for key in keys)
         table = metrics_table(series, keys)
     except NothingToExport as error:
         raise CliError(f"run {run_dir.name} has no {error}", ExitCode.FAILED) from None
     except KeyError as error:
         key = str(error.args[0])
-        hint = did_you_mean(key, series.series)
+        hint = did_you_mean(key, (*series.series, *(name for name, _ in CHARTS)))
         some = ", ".join(sorted(series.series)[:8])
         raise CliError(
             f"run {run_dir.name} has no metric {key!r}; {hint or f'it has {len(series.series)}, such as {some}'}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.commands import attach_command
+from liverl.rundir.commands import attach_command, status_command
 from liverl.util.regular_file import read_text
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import STEP
@@ -39,7 +39,7 @@ def report_command(
     """
     run_dir = run_to_read(run, run_root)
     text = _report(run_dir, attempt) + _checkpoints(run_dir)
-    return write(output, _page(run_dir, text) if as_html else text)
+    return write(output, _page(run_dir, text + _configuration(run_dir)) if as_html else text)
 
 
 def _report(run: RunDir, attempt: int | None) -> str:
@@ -56,9 +56,12 @@ def _report(run: RunDir, attempt: int | None) -> str:
             continue
         except OSError as error:
             raise CliError(f"{run.report(number)}: {error.strerror or error}", ExitCode.FAILED) from None
+    from liverl_tui.keys.bindings import find
+
     which = f"attempt {attempt} of run {run.name}" if attempt is not None else f"run {run.name}"
     raise CliError(
-        f"{which} has no report: it is written when an attempt ends; to see the run now: {attach_command(run.path)}",
+        f"{which} has no report: it is written when an attempt ends; how it is now: {status_command(run.path)}, "
+        f"or {attach_command(run.path)}, where {find('app', 'export').name} saves lists and charts as files",
         ExitCode.FAILED,
     )
 
@@ -75,6 +78,19 @@ def _checkpoints(run: RunDir) -> str:
         return ""
     steps = ", ".join(str(row.step) for row in found.rows if row.state == "complete") or "none"
     return f"\n## Checkpoints\n\n- complete: {steps}\n- {best_words(found)}\n"
+
+
+def _configuration(run: RunDir) -> str:
+    """What was set, as a section: the keys of the run's configuration that differ from the defaults."""
+    from liverl.config import ConfigError, load_config
+    from liverl.offline.config_set import set_keys
+
+    try:
+        rows = set_keys(load_config(run.config, env={}, read_secrets=False).config)
+    except (ConfigError, OSError) as error:
+        return f"\n## Configuration\n\n- it cannot be read: {' '.join(str(error).split())}\n"
+    lines = [f"- `{row.key}`: `{row.value}` (default `{row.default}`)\n" for row in rows]
+    return "\n## Configuration\n\n" + ("".join(lines) or "- all keys have their defaults\n")
 
 
 def _page(run: RunDir, text: str) -> str:

@@ -84,6 +84,9 @@ class NextAttempt(Protocol):
 class Navigation(Protocol):
     """Changes of what is shown; none of them affects the run."""
 
+    def copy_text(self, text: str) -> None:
+        """Copy ``text`` to the clipboard or a file, and say which."""
+
     def action_back(self) -> None:
         """Close the topmost screen; on the dashboard, restore a maximised pane."""
 

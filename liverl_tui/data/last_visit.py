@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,6 @@ from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 from liverl_tui.data.own_files import write_own
 from liverl_tui.data.view import View
-from liverl_tui.text.words import age
 
 FILE = "last-visit.json"
 SHORT_S = 30.0  # seconds of absence; after less than that nothing is summed up
@@ -76,7 +76,15 @@ def since_then(visit: Visit, view: View, now: float) -> str:
     parts = news(visit, view)
     if not parts and view.live and not _missing(visit, view):
         parts = ["no step, no alert, no restart"]
-    return f"since you left {age(now - visit.at)} ago: {', '.join(parts)}" if parts else ""
+    return f"since you left at {_clock(visit.at, now)}: {', '.join(parts)}" if parts else ""
+
+
+def _clock(at: float, now: float) -> str:
+    """A time of day, with the date of another day. The sentence stays on the screen, where an age would become
+    false."""
+    then = time.localtime(at)
+    same_day = then[:3] == time.localtime(now)[:3]
+    return time.strftime("%H:%M" if same_day else "%H:%M on %Y-%m-%d", then)
 
 
 def news(visit: Visit, view: View) -> list[str]:

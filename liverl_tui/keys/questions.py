@@ -68,7 +68,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "Who holds a GPU?",
-        "{dashboard.jump('gpus')} then {gpus.select}: its processes, users, memory",
+        "{dashboard.jump('gpus')} then {gpus.select}: pids; users, memory if live",
         ("dashboard", "jump('gpus')"),
     ),
     Question(

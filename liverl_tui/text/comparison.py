@@ -34,11 +34,13 @@ FIRST = (
 )
 LAST = ("environments", "experiment", "run", "ui", "notify", "network", "ports")
 UNKNOWN = "-"
+_KINDS = {"info": "no fault"}  # how the level of an alert is called
 
 
 def lines(comparison: Comparison, width: int) -> Iterator[str]:
     """The comparison as lines of at most about ``width`` columns."""
     yield from _names(comparison)
+    yield from _reward_in_words(comparison)
     yield ""
     yield from _ends(comparison, width)
     yield ""
@@ -52,6 +54,7 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
 def lines_beside_curves(comparison: Comparison, width: int) -> Iterator[str]:
     """The same, for a pane below the curves: which letter is which run, then what differs."""
     yield from _letters(comparison, width)
+    yield from _reward_in_words(comparison)
     yield ""
     yield from _configuration(comparison, width)
     yield from _alerts(comparison.runs)
@@ -211,6 +214,28 @@ def _partings(curve: Curve) -> Iterator[str]:
             yield "A does not report it" if key is not None else "not reported"
 
 
+def _reward_in_words(comparison: Comparison) -> Iterator[str]:
+    """Which run has the higher reward, a line for each run after the first."""
+    curve = next((one for one in comparison.curves if one.name == "reward"), None)
+    for letter, found in zip(LETTERS[1:], curve.partings if curve is not None else (), strict=False):
+        if found is not None:
+            yield f"reward: {reward_words(letter, found)}"
+
+
+def reward_words(letter: str, found: Parting) -> str:
+    """Which of A and another run has the higher reward, from where on, and by how much."""
+    if not found.common:
+        return f"A and {letter} have no step in common"
+    if found.differs is None:
+        return f"A and {letter} have the same in all {quantity(found.common, 'step')}"
+    if found.parts is None or found.by is None:
+        return f"A and {letter} differ from step {found.differs} on, and neither stays higher"
+    higher, lower = (letter, "A") if found.by > 0 else ("A", letter)
+    return (
+        f"{higher} is higher than {lower} from step {found.parts} on, by {_number(abs(found.by))} on average"
+    )
+
+
 def parting_words(found: Parting) -> str:
     """What is said of one metric of one run beside the first one."""
     if not found.common:
@@ -226,6 +251,9 @@ def parting_words(found: Parting) -> str:
 def _alerts(runs: Sequence[Compared]) -> Iterator[str]:
     from liverl.offline.compare import only_some
 
-    for alert, which in only_some(runs).items():
+    found = only_some(runs)
+    if found:
+        yield "alerts that only some of them had:"
+    for alert, which in found:
         had = ", ".join(letter for letter, has in zip(LETTERS, which, strict=False) if has)
-        yield f"alert {alert}: only {had}"
+        yield f"  only {had}, {_KINDS.get(alert.level, alert.level)}: {alert.title}"

@@ -330,7 +330,9 @@ def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[st
     lines = [words for name, words in _facts(s) if _key_values(s, name) != _key_values(before, name)]
     old, new = dict(symptom_words(before)), dict(symptom_words(s))
     lines += [words for key, words in new.items() if key not in old]
-    lines += [f"resolved: {words.partition('. Fix: ')[0]}" for key, words in old.items() if key not in new]
+    gone = [(key, words.partition(". Fix: ")[0]) for key, words in old.items() if key not in new]
+    faults = {symptom.id for symptom in before.symptoms if symptom.severity != "info"}
+    lines += [f"{'resolved' if key in faults else 'over'}: {words}" for key, words in gone]
     return lines
 
 

@@ -420,8 +420,9 @@ def wrong_commands(text: Text) -> list[str]:
     if text.data:
         return []
     wrong = []
+    printed = text.where.startswith(("backend/", "liverl_tui/"))
     for match in _COMMAND.finditer(text.text):
-        wrong += _wrong_line(match[1])
+        wrong += _wrong_line(match[1], printed)
     wrong += _wrong_options(text)
     for name in _PROFILE.findall(text.text):
         if name not in list_profiles():
@@ -429,8 +430,9 @@ def wrong_commands(text: Text) -> list[str]:
     return wrong
 
 
-def _wrong_line(line: str) -> list[str]:
-    """What is wrong in a command line; ``line`` is what stands behind the program's name, perhaps with prose."""
+def _wrong_line(line: str, printed: bool) -> list[str]:
+    """What is wrong in a command line; ``line`` is what stands behind the program's name, perhaps with prose.
+    ``printed``: the program prints it, so that a user copies it; a page may name a command in a title."""
     top, words = _split(line.split())
     wrong = [
         f"{PROGRAM} {word}"
@@ -444,7 +446,29 @@ def _wrong_line(line: str) -> list[str]:
     name = words[0]
     if name not in COMMANDS:
         return [f"{PROGRAM} {name}"]
-    return [f"{name} {o}" for o in _OPTION.findall(line) if o not in options(name) | options()]
+    unknown = [f"{name} {o}" for o in _OPTION.findall(line) if o not in options(name) | options()]
+    return unknown or (_missing(words) if printed else [])
+
+
+def _missing(words: list[str]) -> list[str]:
+    """What a command line lacks that click requires: it fails as it is printed. A sentence that only names a command,
+    such as ``liverl-tui checkpoints prune keeps the newest``, goes on with a word of prose and is no command line."""
+    command, named = commands()[words[0]], 1
+    while isinstance(command, click.Group) and len(words) > named and words[named] in command.commands:
+        command, named = command.commands[words[named]], named + 1
+    said = words[named:]
+    if isinstance(command, click.Group) or (said and re.fullmatch(r"[a-z]+[,.:]?|[,.:]+", said[0])):
+        return []
+    if not said and named == 1:
+        return []  # the name alone
+    try:
+        said = [word.replace(HOLE, "x") for word in said]
+        command.make_context(words[named - 1], said, parent=click.Context(cli))
+    except click.MissingParameter as error:
+        return [f"{' '.join(words[:named])} without {error.param and error.param.human_readable_name}"]
+    except click.UsageError:
+        return []  # prose follows, or a value that only the running program knows
+    return []
 
 
 def _wrong_options(text: Text) -> list[str]:

@@ -34,6 +34,7 @@ def test_tables_pictures_and_the_report(run: ToyRun, tmp_path: Path) -> None:
     assert run_cli("trials", "export", *which).returncode == 1
     early = run_cli("report", run.run_dir)
     assert early.returncode == 1 and "has no report: it is written when an attempt ends" in early.stderr
+    assert f"how it is now: liverl-tui status --run {run.run_dir}" in early.stderr
     steps = [{"step": step, "data": {"critic/score/mean": step / 4, "actor/lr": 0.1}} for step in (1, 2)]
     (run.run_dir / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     folder = run.run_dir / "trials" / "step_0001" / "one-0a1b2c"
@@ -41,6 +42,8 @@ def test_tables_pictures_and_the_report(run: ToyRun, tmp_path: Path) -> None:
     (folder / FILE).write_text(lines(call(request_time=time.time(), calls=1)))
     table = run_cli("metrics", "export", "--key", "critic/score/mean", *which)
     assert table.stdout == "step,critic/score/mean\n1,0.25\n2,0.5\n", table.stderr
+    titled = run_cli("metrics", "export", "--key", "Reward", *which)
+    assert titled.stdout == table.stdout, "the title of the chart names its metric"
     wrong = run_cli("metrics", "export", "--key", "critic/score/men", *which)
     assert wrong.returncode == 2 and "did you mean critic/score/mean?" in wrong.stderr
     file = tmp_path / "m.parquet"

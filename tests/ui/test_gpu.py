@@ -125,7 +125,8 @@ def test_why_there_are_no_processes_is_said() -> None:
     assert processes(replace(DETAIL, processes=()), memory_used=0) == [" no process uses this GPU"]
     refused = replace(DETAIL, processes=(), processes_why="no permission")
     assert processes(refused, memory_used=0) == [" processes: n/a (no permission)"]
-    assert processes(None, pids=(7, 8)) == [" pids 7, 8"]
+    pids, why = processes(None, pids=(7, 8))
+    assert pids == " pids 7, 8" and why.endswith("is read while a run is live")
 
 
 def test_memory_of_processes_that_are_not_listed_is_seen() -> None:

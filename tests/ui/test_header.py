@@ -504,12 +504,12 @@ def test_a_smoke_run_is_called_so_in_front_of_all_else(width: int, words: str) -
 
 
 def test_what_has_happened_since_the_last_visit_stands_above_the_alerts() -> None:
-    told = "since you left 12m ago: 4 steps, reward 0.25 → 0.88, trainer restarted 2 times, 3 alerts"
+    told = "since you left at 09:43: 4 steps, reward 0.25 → 0.88, trainer restarted 2 times, 3 alerts"
     state = snapshot(symptoms=(LISTLESS,))
     rows = [row.text for row in below_rows(view(symptoms=(LISTLESS,)), state, NOW, 120, told)]
     assert rows[0].strip() == f"• {told}  → E lists it" and "loaded but idle" in rows[1]
     (narrow, _) = [row.text for row in below_rows(view(symptoms=(LISTLESS,)), state, NOW, 60, told)]
-    assert "since you left 12m ago: 4 steps" in narrow and narrow.rstrip().endswith("E lists it")
+    assert "since you left at 09:43: 4 steps" in narrow and narrow.rstrip().endswith("E lists it")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -522,7 +522,11 @@ async def test_it_stands_in_the_header_until_somebody_has_looked(size: tuple[int
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         header = app.screen.query_one(Header)
-        await until(pilot, lambda: "since you left 15m ago: 5 steps" in header.text, lambda: header.text)
+        await until(
+            pilot,
+            lambda: ": 5 steps" in header.text and "since you left at " in header.text,
+            lambda: header.text,
+        )
         assert "→ E lists it" in header.text and "loaded but idle" in header.text, "both have a row"
         assert not app.toasts()
         await press(pilot, "E", "escape")

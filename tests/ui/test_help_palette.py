@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.mentions import parse_command_line
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
@@ -28,6 +29,7 @@ from liverl_tui.screens.help import (
 )
 from liverl_tui.screens.palette import Entries, Palette
 from liverl_tui.screens.runs import RunsScreen
+from liverl_tui.screens.shell_entries import shell_commands, shell_entries
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.log.pane import LogsPane
@@ -110,6 +112,38 @@ async def test_the_palette_finds_an_answer_by_the_words_of_the_question(typed: s
         await press(pilot, "colon")
         await type_in(pilot, typed)
         assert found in app.screen.query_one(Entries).text
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("report", "liverl-tui report /runs/liverl/first --html -o report.html"),
+        ("checkpoint export", "liverl-tui checkpoints export /runs/liverl/first STEP"),
+    ],
+)
+async def test_what_only_a_shell_does_is_copied_and_said(
+    typed: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    copied: list[str] = []
+    monkeypatch.setattr(app.navigation, "copy_text", copied.append)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        found = rank(typed, [*entries(app), *shell_entries(app)])[0]
+        assert found.about == f"in a shell: {line}"
+        await press(pilot, "colon")
+        await type_in(pilot, "export")
+        assert "export a checkpoint" in app.screen.query_one(Entries).text
+        await type_in(pilot, typed)
+        await press(pilot, "enter")
+        await until(pilot, lambda: copied == [line])
+        assert any(line in toast.message for toast in app.toasts())
+
+
+def test_commands_for_a_shell_are_accepted_as_they_are_copied() -> None:
+    for name, line in shell_commands("liverl/base"):
+        parse_command_line(line.replace("STEP", "4"))
+        assert name.islower()
 
 
 async def test_a_question_leads_to_its_screen_and_never_stands_above_a_command() -> None:

@@ -137,7 +137,7 @@ async def test_two_marked_runs_are_compared(root: Path) -> None:
         assert re.search(r"reward  A 0  B 0\.75  B 0\.\d+ above A from step [4-6] on\b", curves.text)
         differences = screen.app.screen.query_one(DifferencesPane)
         await screen.until(lambda: "algorithm.learning_rate" in differences.text)
-        assert "2e-06" in differences.text and "alert reward_flat: only A" in "\n".join(
+        assert "2e-06" in differences.text and "  only A, no fault: reward_flat" in "\n".join(
             row.text for row in differences.lines(120, 99)
         )
         await screen.press("t")

@@ -12,7 +12,7 @@ from textual.widgets._toast import Toast
 
 from liverl.model import Symptom
 from liverl_tui.app.app import LiverlApp
-from liverl_tui.data.last_visit import Visit
+from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
 from liverl_tui.text.themes import PALETTES
 from liverl_tui.widgets.base.keybar import KeyBar
@@ -124,7 +124,8 @@ async def test_where_the_header_has_no_row_a_toast_says_what_has_happened() -> N
     async with app.run_test(size=(80, 19), notifications=True) as pilot:
         await settle(pilot)
         (toast,) = await toasts(pilot, 1)
-        assert said(toast) == "▲ since you left 15m ago: 5 steps (E shows it)"
+        assert ": 5 steps" in said(toast)
+        assert said(toast) == f"▲ {since_then(visit, shown, visit.at + 900)} (E shows it)"
         app.take(view(step=9))
         await settle(pilot)
         assert len(app.screen.query(Toast)) == 1, "it is said once"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from msgspec.structs import replace
 
 from liverl.causes.inputs.ended import MOST, Ended, error_behind_success, why_ended
 from liverl.causes.inputs.shown import cause, first_place, unchecked
+from liverl.causes.verdict import memory_kills
+from liverl.causes.verdict.guesses import guesses
 from liverl.causes.verdict.words import LONGEST
 from liverl.logs.files import ray_logs
 from liverl.logs.prefixes import plain
@@ -441,3 +445,12 @@ def test_a_recorded_failure_is_found_behind_exit_code_0(log: Path, tmp_path: Pat
     output.write_bytes(log.read_bytes() + b"+ rsync -a logs store:\nlogs were copied\n")
     for unfinished in (True, False):
         assert error_behind_success(Ended("trainer", output), unfinished=unfinished) is not None
+
+
+@pytest.mark.skipif(not Path("/proc/vmstat").exists(), reason="no Linux kernel counts OOM kills here")
+@pytest.mark.parametrize("check", [guesses(signal.SIGKILL, "")[0].command, memory_kills._LOOK_AT_MEMORY])
+def test_the_check_for_an_oom_kill_names_no_file_that_this_host_lacks(check: str) -> None:
+    """``cat /sys/fs/cgroup/memory.events`` failed on a host with version 1 of cgroups, and in a root cgroup."""
+    counts = check[check.index("grep -s") :]
+    done = subprocess.run(["sh", "-c", counts], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stderr == "" and "oom_kill " in done.stdout

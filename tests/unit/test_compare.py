@@ -8,15 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from kit.ended_runs import FALLING, a_run
 
-from liverl.model import Cause
+from liverl.model import Cause, Event
+from liverl.observe.metrics.parting import Parting
 from liverl.observe.metrics.series import Series
 from liverl.offline.compare import seconds_of
 from liverl_tui.cli.main import run
 from liverl_tui.screens.runs import oldest_first
-from liverl_tui.text.comparison import shared_width, weight
+from liverl_tui.text.comparison import reward_words, shared_width, weight
 
 
 def compared(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
@@ -53,8 +55,51 @@ def test_what_differs_is_told_and_what_does_not_is_not(
     assert "reward below from step 5 on, by 0.531 on average" in [" ".join(line.split()) for line in lines], (
         out
     )
-    assert "alert trials_slow: only A" in lines and "reward_flat:" not in out
+    assert "  only A, no fault: trials_slow began" in lines and "reward_flat" not in out
+    assert lines[2] == "reward: A is higher than B from step 5 on, by 0.531 on average", "first, and in words"
     assert "GPU 0 out of memory" in out and "not compared" not in out
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Parting(0, None, None, None), "A and B have no step in common"),
+        (Parting(9, None, None, None), "A and B have the same in all 9 steps"),
+        (Parting(9, 3, None, None), "A and B differ from step 3 on, and neither stays higher"),
+        (Parting(9, 3, 4, -0.5), "A is higher than B from step 4 on, by 0.500 on average"),
+        (Parting(9, 3, 4, 0.5), "B is higher than A from step 4 on, by 0.500 on average"),
+    ],
+)
+def test_which_run_has_the_higher_reward_is_said(found: Parting, words: str) -> None:
+    assert reward_words("B", found) == words
+
+
+def test_alerts_are_named_as_they_were_told_and_good_ones_are_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other", FALLING)
+    told = [
+        (
+            "rewards_equal",
+            "new",
+            "info",
+            "step 26 is solved: all rewards are 1. Every trial of step 26 …",
+            {},
+        ),
+        ("rewards_equal", "cleared", "info", 'over after 0m30s: "step 26 is solved"', {}),
+        ("r0", "new", "warning", "r0 does not answer: since 30 s", {"title": "r0 does not answer"}),
+    ]
+    events = [
+        Event(seq, 110.0 + seq, "symptom", text, level, data={"id": name, "what": what, **more})  # type: ignore[arg-type]
+        for seq, (name, what, level, text, more) in enumerate(told, 1)
+    ]
+    (one / "events.jsonl").write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    _, out, _ = compared(capsys, one, other)
+    begin = out.splitlines().index("alerts that only some of them had:")
+    assert out.splitlines()[begin + 1 :] == [
+        "  only A, warning: r0 does not answer",
+        "  only A, no fault: step 26 is solved: all rewards are 1",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,19 @@ def test_the_end_is_told_with_how_long_it_lasted(seconds: float, length: str) ->
     assert words(ended, NOW + seconds) == (f'resolved after {length}: "bad happens"', "info")
 
 
+def test_the_end_names_it_as_it_was_told() -> None:
+    """A rule may speak of a later step at each look, which nobody was told; and of good news nothing is resolved."""
+    found = symptom(severity="info")
+    diagnosis = Diagnosis((Rule(lambda _: iter([found]), linger=0.0),))
+    for second, title in enumerate(("step 26 is solved", "step 32 is solved")):
+        found = replace(found, title=title)
+        told = diagnosis.update(snapshot(at=NOW + second), RunContext())
+        assert [one.symptom.title for one in told] == ["step 26 is solved"] * (not second)
+    diagnosis._rules = ()
+    (ended,) = diagnosis.update(snapshot(at=NOW + 65), RunContext())
+    assert words(ended, NOW + 65) == ('over after 1m05s: "step 26 is solved"', "info")
+
+
 def test_an_end_without_a_beginning_lasted_no_time() -> None:
     assert words(SymptomChange("cleared", symptom()), NOW) == ('resolved after 0m00s: "bad happens"', "info")
 

@@ -6,13 +6,13 @@ import time
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from kit.screens import snapshot
+from kit.screens import service, snapshot
 
 from liverl.model import DiskStatus, Result
 from liverl.plan.spec import RestartPolicy
 from liverl_tui.text.facts import disk_words
 from liverl_tui.text.words import happened
-from liverl_tui.widgets.service.text import About, restart_words
+from liverl_tui.widgets.service.text import About, detail_rows, restart_words
 
 AT, NOW = 1_760_000_000.0, 1_760_000_090.0
 CLOCK = time.strftime("%H:%M:%S", time.localtime(AT))
@@ -38,6 +38,16 @@ def test_the_details_of_a_service_have_times(over: bool) -> None:
     about = About("proxy", NOW, snapshot(result=result if over else None))
     assert about.when(AT) == (f"at {CLOCK}" if over else "1m ago")
     assert about.when_head.strip() == ("at" if over else "ago")
+
+
+@pytest.mark.parametrize(("over", "words"), [(False, "for 1m"), (True, f"since {CLOCK}")])
+def test_a_state_has_no_age_that_stands_still(over: bool, words: str) -> None:
+    """ "stopped for 1s" was shown six minutes after the end."""
+    result = Result("done", 0, None, 3, AT, NOW)
+    stopped = service("r0", "replica", "stopped", since=AT)
+    now = snapshot(result=result if over else None, services=(stopped,))
+    rows = detail_rows(About("r0", NOW, now, stopped), 80)
+    assert any(row.text.startswith(" state ") and row.text.endswith(words) for row in rows), words
 
 
 @pytest.mark.parametrize("mode", get_args(get_type_hints(RestartPolicy)["mode"]))

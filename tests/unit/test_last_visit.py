@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from liverl_tui.data.last_visit import Visit, news, read_visit, since_then, visi
 from liverl_tui.data.view import View
 
 BEFORE = Visit("/runs/liverl/first", NOW - 720, 100, 1, 3, {"r0": 1})
+LEFT = time.strftime("%H:%M", time.localtime(BEFORE.at))
 
 
 def alert(seq: int, level: str = "warning") -> Event:
@@ -33,11 +35,20 @@ def test_steps_restarts_and_alerts_are_summed_up() -> None:
         alert(100), alert(101), event(102, "ready"), alert(103, "error"), services=restarts(r0=2, r1=2)
     )
     assert since_then(BEFORE, view, NOW) == (
-        "since you left 12m ago: 4 steps, r0 restarted, r1 restarted 2 times, 2 alerts"
+        f"since you left at {LEFT}: 4 steps, r0 restarted, r1 restarted 2 times, 2 alerts"
     )
     assert (
-        since_then(replace(BEFORE, step=6), now(alert(101)), NOW) == "since you left 12m ago: 1 step, 1 alert"
+        since_then(replace(BEFORE, step=6), now(alert(101)), NOW)
+        == f"since you left at {LEFT}: 1 step, 1 alert"
     )
+
+
+def test_the_sentence_stays_true_while_it_is_shown() -> None:
+    """It is made once: an age in it ("2m ago") would be false later."""
+    view = now(alert(101))
+    assert since_then(BEFORE, view, NOW) == since_then(BEFORE, view, NOW + 400)
+    day = time.strftime("%Y-%m-%d", time.localtime(BEFORE.at))
+    assert since_then(BEFORE, view, NOW + 86_400).startswith(f"since you left at {LEFT} on {day}: ")
 
 
 def test_where_nothing_has_happened_nothing_is_said() -> None:
@@ -52,7 +63,7 @@ def test_where_nothing_has_happened_nothing_is_said() -> None:
 
 def test_a_run_that_goes_on_without_news_says_so_only_if_every_event_is_known() -> None:
     same = replace(BEFORE, step=7)
-    told = "since you left 12m ago: no step, no alert, no restart"
+    told = f"since you left at {LEFT}: no step, no alert, no restart"
     assert since_then(same, now(event(101, "a poll"), services=restarts(r0=1)), NOW) == told
     assert since_then(same, now(seq=100, services=restarts(r0=1)), NOW) == told
     assert since_then(same, now(event(102, "a poll"), services=restarts(r0=1)), NOW) == ""
@@ -73,12 +84,12 @@ def test_the_reward_and_the_end_are_told() -> None:
 def test_many_restarts_and_events_that_are_not_known_any_more() -> None:
     view = now(alert(300), services=restarts(r0=3, r1=1, r2=1, r3=1))
     text = since_then(BEFORE, view, NOW)
-    assert text == "since you left 12m ago: 4 steps, 5 restarts of 4 services, 1 or more alerts"
+    assert text == f"since you left at {LEFT}: 4 steps, 5 restarts of 4 services, 1 or more alerts"
 
 
 def test_a_new_attempt_counts_its_own_restarts() -> None:
     view = now(attempt=2, step=3, services=restarts(r0=1))
-    assert since_then(BEFORE, view, NOW) == "since you left 12m ago: attempt 2 has begun, r0 restarted"
+    assert since_then(BEFORE, view, NOW) == f"since you left at {LEFT}: attempt 2 has begun, r0 restarted"
 
 
 def test_a_visit_is_noted_for_its_run_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,13 @@ def test_wrong_command_lines_are_refused() -> None:
             "liverl-tui attach --dir {",
             "attach --dir",
         ),
+        # a command that click would refuse as it is printed
+        (
+            "backend/liverl/offline/run_disk.py",
+            "checkpoints prune {words} --keep 1",
+            "checkpoints prune {words}",
+            "checkpoints prune without keep",
+        ),
         # a key as the place of a configuration error
         (RULES, 'Finding("verl.rollout_gpus"', 'Finding("verl.rollout_gpu"', "verl.rollout_gpu"),
         (RULES, 'Finding("verl.rollout_gpus"', 'Finding("verk.rollout_gpus"', "verk.rollout_gpus"),

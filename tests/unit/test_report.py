@@ -16,7 +16,7 @@ START = 1_700_000_000.0
 def alert(
     seq: int, what: str, name: str = "disk_low", at: float = START, text: str = "the disk is full"
 ) -> Event:
-    return Event(seq, at + seq, "symptom", text, data={"id": name, "what": what})
+    return Event(seq, at + seq, "symptom", text, "warning", data={"id": name, "what": what})
 
 
 def result(**fields: Any) -> Result:
@@ -93,6 +93,8 @@ def test_an_alert_that_is_open_at_the_end_says_what_to_do() -> None:
     assert (
         "  - what to do: delete something\n  - change: `training.save_freq: 9`\n  - seen: 3 GB left\n" in text
     )
+    note = Event(1, START + 1, "symptom", "step 26 is solved", data={"id": "disk_low", "what": "new"})
+    assert "over at" in page(alerts=(note, alert(2, "cleared"))), "nothing was wrong, so nothing is resolved"
     ended = page(alerts=(alert(1, "new"), alert(2, "cleared")), symptoms=(symptom,))
     assert "what to do" not in ended and "resolved at" in ended
 
@@ -100,7 +102,12 @@ def test_an_alert_that_is_open_at_the_end_says_what_to_do() -> None:
 def test_an_alert_that_goes_with_the_end_of_the_run_was_not_resolved() -> None:
     """Nothing watches a trainer that is being stopped because it hung."""
     began = Event(
-        1, START + 1, "symptom", "it hangs", data={"id": "hang", "what": "new", "fix": "see with py-spy"}
+        1,
+        START + 1,
+        "symptom",
+        "it hangs",
+        "warning",
+        data={"id": "hang", "what": "new", "fix": "see with py-spy"},
     )
     stop = Event(2, START + 2, "stop", "stop requested by me")
     text = page(result(state="stopped"), alerts=(began, stop, alert(3, "cleared", "hang")))

@@ -22,6 +22,7 @@ from liverl.sessions.trial_log import ROWS, TURNS
 from liverl.util.checked_path import open_at, open_folder
 from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import RefusedFileError
+from liverl.util.tree_size import allocated
 
 LOOK_S = 30.0  # seconds between two looks for steps whose files may go
 BUDGET_S = 2.0  # seconds of one look; the rest follows with the next one
@@ -187,9 +188,9 @@ def _changed(name: str, folder: int) -> float:
 
 
 def _size(name: str, folder: int) -> int | None:
-    """The bytes of a regular file; None if it is none."""
+    """The bytes that the disk gets back for a regular file; None if it is none."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+    return allocated(status) if stat.S_ISREG(status.st_mode) else None

@@ -197,7 +197,7 @@ class StateWriter:
             service_name = subject if subject in supervisor.slots else None
             more: dict[str, object] = {"with_run": True} if with_run else {}
             if change.what not in ("cleared", "muted"):
-                more["fix"] = change.symptom.fix
+                more.update(fix=change.symptom.fix, title=change.symptom.title)
             kind = "symptom_muted" if change.what == "muted" else "symptom"
             supervisor.say(kind, text, level, service_name, id=change.symptom.id, what=change.what, **more)
         return msgspec.structs.replace(snapshot, symptoms=self.symptoms, muted=self.muted)

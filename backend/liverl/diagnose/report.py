@@ -37,8 +37,8 @@ _ENDS = (
 
 class PastAlert(msgspec.Struct):
     """One alert of an attempt. ``text``: as it began; ``newest``: how it was told last, at Unix time ``newest_at``;
-    ``ended``: Unix time at which it was resolved, None if it never was; ``fix``: what to do about it, as it was told;
-    ``with_run``: it went because the run ended."""
+    ``ended``: Unix time at which it was resolved or over, None if it never was; ``fix``: what to do about it, as it was
+    told; ``with_run``: it went because the run ended; ``fault``: it was told as a warning or an error at least once."""
 
     id: str
     text: str
@@ -48,6 +48,7 @@ class PastAlert(msgspec.Struct):
     newest: str = ""
     newest_at: float = 0.0
     with_run: bool = False
+    fault: bool = False
 
 
 def resumed_words(events: Iterable[Event], attempt: int) -> str:
@@ -77,6 +78,7 @@ def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
                 current = PastAlert(name, event.text, event.at)
                 found.append(current)
             current.newest, current.newest_at = event.text, event.at
+            current.fault = current.fault or event.level != "info"
             current.fix = str(event.data.get("fix", ""))
     return found
 
@@ -213,7 +215,11 @@ def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> 
     open_ones = {symptom.id: symptom for symptom in snapshot.symptoms}
     for alert in alerts[:MOST_ALERTS]:
         symptom = open_ones.get(alert.id) if alert.ended is None else None
-        until = "" if alert.ended is None else f", resolved at {_clock(alert.ended)}"
+        until = (
+            ""
+            if alert.ended is None
+            else f", {'resolved' if alert.fault else 'over'} at {_clock(alert.ended)}"
+        )
         if alert.with_run and alert.id not in open_ones:
             until = ", ended with the run"
         when = f"- {_clock(alert.began)}{until}: "

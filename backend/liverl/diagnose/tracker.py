@@ -134,7 +134,7 @@ class Rule:
 
 class SymptomChange(NamedTuple):
     """One thing to report. ``worse``: was reported before, and is more severe now; ``muted``: would be new, but the
-    user has muted it (``diagnosis.mute``)."""
+    user has muted it (``diagnosis.mute``). A symptom that is ``cleared`` is given as it was reported last."""
 
     what: Literal["new", "worse", "cleared", "muted"]
     symptom: Symptom
@@ -146,6 +146,7 @@ class _Case:
     rule: Rule
     first: float  # Unix time of its first detection ...
     last: float | None  # ... and of its last one; None: detected by an earlier backend
+    told: Symptom | None = None  # as it was reported last; ``symptom`` may speak of a later step
     reported: int = -1  # rank of the severity that was reported; -1: none was
     held: bool = False  # it has persisted for as long as its rule asks
     muted: bool = False
@@ -171,7 +172,7 @@ class Diagnosis:
         self._told = set(told)
         self._rules = rules
         self._cases: dict[str, _Case] = {
-            s.id: _Case(s, _TAKEN_OVER, s.since or 0.0, None, _RANK[s.severity]) for s in earlier
+            s.id: _Case(s, _TAKEN_OVER, s.since or 0.0, None, s, _RANK[s.severity]) for s in earlier
         }
         self._before: Snapshot | None = None
 
@@ -199,7 +200,7 @@ class Diagnosis:
             if name in resolved or absent > (case.rule.linger if case.shown else 0.0):
                 del self._cases[name]
                 if case.reported >= 0:
-                    news.append(SymptomChange("cleared", case.symptom))
+                    news.append(SymptomChange("cleared", case.told or case.symptom))
             elif absent == 0.0 and at - case.first >= case.rule.hold:
                 rank = _RANK[case.symptom.severity]
                 case.held = True
@@ -210,7 +211,7 @@ class Diagnosis:
                         news.append(SymptomChange("muted", case.symptom))
                 elif rank > case.reported:
                     news.append(SymptomChange("new" if case.reported < 0 else "worse", case.symptom))
-                    case.reported = rank
+                    case.reported, case.told = rank, case.symptom
         self.symptoms = self._listed(muted=False)
         self.muted = self._listed(muted=True)
         return news
@@ -240,5 +241,6 @@ def words(news: SymptomChange, now: float, *, with_run: bool = False) -> tuple[s
         minutes, seconds = divmod(int(now - (symptom.since or now)), 60)
         if with_run:
             return f'ended with the run after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
-        return f'resolved after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
+        end = "over" if symptom.severity == "info" else "resolved"  # of what is no fault nothing was resolved
+        return f'{end} after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
     return sentences(symptom.title, symptom.cause), LEVELS[symptom.severity]

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import UnreadableFile
+from liverl.util.tree_size import allocated
 
 # What ``Volume.what`` calls them. A folder on the same file system as one before it has no volume of its own.
 RUN_DIRECTORY, TRIALS, SHARED_MEMORY = "run directory", "trials", "shared memory"
@@ -132,9 +133,10 @@ class VolumeWatch:
 
 
 def bytes_of(folder: str) -> int:
-    """Bytes on the disk of the files below a folder, of ``MOST_FILES`` at most. Links are not followed. Blocking."""
+    """Bytes on the disk of a folder with all below it, ``MOST_FILES`` files of each entry at most. Links are not
+    followed. Blocking."""
     with os.scandir(folder) as entries:
-        return sum(map(_bytes, entries))
+        return allocated(os.stat(folder)) + sum(map(_bytes, entries))
 
 
 def largest(folder: Path, most: int = 3) -> tuple[tuple[str, int], ...]:
@@ -150,20 +152,20 @@ def largest(folder: Path, most: int = 3) -> tuple[tuple[str, int], ...]:
 
 
 def _bytes(entry: os.DirEntry[str]) -> int:
-    """Bytes on the disk of a file, or of the files below a folder. Links are not followed."""
+    """Bytes on the disk of a file, or of a folder with all below it. Links are not followed."""
     total, counted, waiting = 0, 0, []
     try:
+        total = allocated(entry.stat(follow_symlinks=False))
         if not entry.is_dir(follow_symlinks=False):
-            return entry.stat(follow_symlinks=False).st_blocks * 512
+            return total
         waiting.append(entry.path)
         while waiting and counted < MOST_FILES:
             with os.scandir(waiting.pop()) as entries:
                 for one in entries:
                     counted += 1
+                    total += allocated(one.stat(follow_symlinks=False))
                     if one.is_dir(follow_symlinks=False):
                         waiting.append(one.path)
-                    else:
-                        total += one.stat(follow_symlinks=False).st_blocks * 512
     except OSError:  # it was removed meanwhile
         pass
     return total

@@ -18,7 +18,8 @@ from liverl.config.consumers import why_inert
 from liverl.config.schema import RunConfig, schema_key
 from liverl.control.history import read_events
 from liverl.control.messages import ControlError
-from liverl.model import SCHEMA, Snapshot, UnixTime
+from liverl.diagnose.tracker import LEVELS
+from liverl.model import SCHEMA, Level, Snapshot, UnixTime
 from liverl.observe.metrics.names import CHARTS, key_in
 from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.parting import Parting, parting
@@ -31,12 +32,20 @@ MOST = 6  # runs of one comparison: more have no room side by side
 CONFIGURATION = "its configuration"  # what is unknown of a run begins so
 
 
+class ToldAlert(msgspec.Struct, frozen=True):
+    """An alert as the run told it last. ``level``: of that event; ``info`` is no fault."""
+
+    id: str
+    title: str
+    level: Level
+
+
 class Compared(msgspec.Struct, frozen=True):
     """One run. ``steps``: finished; ``total_steps``: planned, None if nobody says; ``reward_first`` and
     ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``validation``:
     its newest score; ``step_seconds``: the median of its newest steps; ``seconds``: from the start of its newest
-    attempt to its end, or to now; ``alerts``: ids of all that it had in any attempt; ``unknown``: what could not be
-    read, and why."""
+    attempt to its end, or to now; ``alerts``: ids of all that it had in any attempt, and ``told``: the same with
+    their words; ``unknown``: what could not be read, and why."""
 
     run: str
     run_dir: str
@@ -55,6 +64,7 @@ class Compared(msgspec.Struct, frozen=True):
     smoke: bool
     alerts: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    told: tuple[ToldAlert, ...] = ()
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -136,13 +146,7 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
     first, last = ends(rewards.values) if len(rewards.values) else (None, None)
     result = now.result if now is not None else run.read_result()
     began, ended = (result.started_at, result.ended_at) if result is not None else _so_far(now)
-    # The alerts of a run whose events are gone are those of its last state.
-    held = {one.id for one in now.symptoms} if now is not None else set()
-    told = {
-        str(event.data["id"])
-        for event in read_events(run.path)
-        if event.kind == "symptom" and "id" in event.data
-    }
+    told = _told(run, now)
     compared = Compared(
         run.name,
         str(run.path),
@@ -159,10 +163,28 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
         _step_seconds(now, series),
         result.cause.text if result is not None and result.cause is not None else "",
         now is not None and now.smoke,
-        tuple(sorted(told | held)),
+        tuple(one.id for one in told),
         tuple(unknown),
+        told,
     )
     return compared, config, series
+
+
+def _told(run: RunDir, now: Snapshot | None) -> tuple[ToldAlert, ...]:
+    """The alerts that a run has had, by id. Those of a run whose events are gone are those of its last state."""
+    held = now.symptoms if now is not None else ()
+    found = {one.id: ToldAlert(one.id, one.title, LEVELS[one.severity]) for one in held}
+    for event in read_events(run.path):
+        if event.kind != "symptom" or "id" not in event.data:
+            continue
+        name = str(event.data["id"])
+        if event.data.get("what") not in ("cleared", "muted"):
+            # Before schema 12 the event had no title: it is the first sentence of the text.
+            title = str(event.data.get("title") or event.text.partition(". ")[0])
+            found[name] = ToldAlert(name, title, event.level)
+        else:
+            found.setdefault(name, ToldAlert(name, name, event.level))
+    return tuple(found[name] for name in sorted(found))
 
 
 def _so_far(now: Snapshot | None) -> tuple[float | None, float | None]:
@@ -257,11 +279,15 @@ def _curves(runs: Sequence[dict[str, Series]]) -> Iterator[Curve]:
         yield Curve(name, tuple(keys), partings)
 
 
-def only_some(runs: Sequence[Compared]) -> dict[str, tuple[bool, ...]]:
-    """The alerts that some runs had and others had not -> which had it."""
-    every = dict.fromkeys(alert for one in runs for alert in one.alerts)
-    had = {alert: tuple(alert in one.alerts for one in runs) for alert in every}
-    return {alert: which for alert, which in had.items() if not all(which)}
+def only_some(runs: Sequence[Compared]) -> list[tuple[ToldAlert, tuple[bool, ...]]]:
+    """The alerts that some runs had and others had not, each as the first of them told it, with which had it: faults
+    first."""
+    every: dict[str, ToldAlert] = {}
+    for one in runs:
+        for alert in one.told:
+            every.setdefault(alert.id, alert)
+    had = [(alert, tuple(alert.id in one.alerts for one in runs)) for alert in every.values()]
+    return sorted((row for row in had if not all(row[1])), key=lambda row: row[0].level == "info")
 
 
 def runs_of(paths: Sequence[Path]) -> list[RunDir]:

@@ -142,7 +142,7 @@ def _remedy(kind: str, run: RunDir) -> tuple[str, str]:
         TRIALS: (f"liverl-tui clean {words} --trials", "transcripts, rewards and tokens of each trial"),
         LOGS: (f"liverl-tui clean {words} --logs", "what the services printed"),
         CHECKPOINTS: (
-            f"liverl-tui checkpoints prune {words}",
+            f"liverl-tui checkpoints prune {words} --keep 1",
             "what the run goes on from; the newest, the best and exported ones stay",
         ),
         EXPORTS: ("", "models that you have exported: remove them by hand"),

@@ -57,6 +57,11 @@ def attach_command(run_dir: Path) -> str:
     return f"liverl-tui attach {shlex.quote(_name(run_dir))}"
 
 
+def status_command(run_dir: Path) -> str:
+    """``liverl-tui status --run RUN``, which says how a run is now."""
+    return f"liverl-tui status --run {run_words(run_dir)}"
+
+
 def ended_commands(run_dir: Path) -> str:
     """What shows more of a run that has ended: its trials, and its report. One line."""
     run = run_words(run_dir)

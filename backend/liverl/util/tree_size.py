@@ -1,5 +1,8 @@
-"""How much a file or a directory holds, and whose it is: what ``remove_tree`` would remove. No link is followed, and no
-other file system is entered."""
+"""How much a file or a directory holds on the disk, and whose it is: what ``remove_tree`` would remove. No link is
+followed, and no other file system is entered.
+
+The one measure for the size of a run, of a checkpoint and of what a removal frees is what the file system has
+allocated, as ``du`` counts it: 20,000 files of 1 KiB hold 80 MB in blocks of 4 KiB."""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 @dataclass(frozen=True)
 class TreeSize:
-    """``files``: all that is no directory; ``bytes``: that the disk gets back, which excludes files with a further
-    name; ``foreign``: (path, uid) of the first entry that is not the caller's, None if there is none; ``problem``: why
-    not everything could be looked at, empty if it was."""
+    """``files``: all that is no directory; ``bytes``: allocated for files and directories, which the disk gets back, so
+    a file that has a further name elsewhere is not counted; ``foreign``: (path, uid) of the first entry that is not
+    the caller's, None if there is none; ``problem``: why not everything could be looked at, empty if it was."""
 
     files: int = 0
     bytes: int = 0
@@ -55,6 +58,7 @@ class _Count:
         self._files = self._bytes = 0
         self._foreign: tuple[str, int] | None = None
         self._problem = ""
+        self._names_left: dict[tuple[int, int], int] = {}  # of files with several names: names not yet seen
         self._levels: list[_Level] = []
 
     def all_of(self, above: int, name: str) -> TreeSize:
@@ -95,16 +99,26 @@ class _Count:
             self._foreign = self._shown(name), status.st_uid
         if not stat.S_ISDIR(status.st_mode):
             self._files += 1
-            self._bytes += _content(status)
+            self._bytes += allocated(status) if self._is_last_name(status) else 0
             return None
         if status.st_dev != device:
             self._problem = self._problem or f"{self._shown(name)}: another file system is mounted there"
             return None
+        self._bytes += allocated(status)
         try:
             return open_at(at, name, _FOLDER, name)
         except OSError as error:
             self._problem = self._problem or f"{self._shown(name)}: {error.strerror}"
             return None
+
+    def _is_last_name(self, status: os.stat_result) -> bool:
+        """Whether all names of a file have now been seen, so that its blocks are counted once."""
+        if status.st_nlink == 1:
+            return True
+        file = status.st_dev, status.st_ino
+        left = self._names_left.get(file, status.st_nlink) - 1
+        self._names_left[file] = left
+        return left == 0
 
     def _shown(self, name: str) -> str:
         if not self._levels:
@@ -112,11 +126,10 @@ class _Count:
         return os.path.join(self._path, *(level.name for level in self._levels[1:]), name)
 
 
-def _content(status: os.stat_result) -> int:
-    """The bytes that removing a file gives back. A small file may be stored without a block of its own."""
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        return 0
-    return min(status.st_size, status.st_blocks * 512) if status.st_blocks else status.st_size
+def allocated(status: os.stat_result) -> int:
+    """Bytes that the file system has allocated for a file or a directory. ``st_blocks`` is in units of 512 bytes,
+    whatever the file system's block size (stat(2))."""
+    return status.st_blocks * 512
 
 
 def _place(fd: int) -> tuple[int, int]:

@@ -54,6 +54,11 @@ def process_rows(gpu: GpuStatus, detail: GpuDetail | None, now: float, width: in
     if detail is None:
         text = f"pids {', '.join(map(str, gpu.pids))}" if gpu.pids else "none known"
         yield Row((f" {text}", "text" if gpu.pids else "dim"))
+        if gpu.pids:
+            for line in wrap(
+                "whose they are and how much memory each has is read while a run is live", width - 2
+            ):
+                yield Row((f" {line}", "dim"))
         return
     wide = width >= _WIDE
     if detail.processes:

@@ -359,7 +359,7 @@ def absence_row(absence: str, width: int) -> Row:
     key = find("app", "events").name
     way: tuple[Form, ...] = ((("→ ", "dim"), (f"{key} lists it", "strong")),) if key else (_NONE,)
     text = one_line(absence)
-    forms = dict.fromkeys(f"• {fit(text, min(len(text), most)).rstrip()}" for most in (len(text), 64, 48, 32))
+    forms = dict.fromkeys(f"• {fit(text, min(len(text), most)).rstrip()}" for most in (len(text), 64, 48, 36))
     return pack([Part(1, tuple(((form, "info"),) for form in forms)), Part(0, way)], width)
 
 

@@ -139,7 +139,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if service is None:
         yield from _actor(about, width)
         return
-    yield from _state_and_reason(service, of_service(service, now), now, width)
+    yield from _state_and_reason(service, of_service(service, now), about, width)
     if service.generation:
         many = "1 restart" if service.restarts == 1 else f"{service.restarts or 'no'} restarts"
         pid = f", pid {service.pid}" if service.pid is not None else ""
@@ -184,12 +184,13 @@ def _state(about: About, width: int) -> Iterator[Row]:
 
 
 def _state_and_reason(
-    shown: ServiceStatus | ReplicaStatus, label: StatusLabel, now: float, width: int
+    shown: ServiceStatus | ReplicaStatus, label: StatusLabel, about: About, width: int
 ) -> Iterator[Row]:
-    """The state, for how long, and why."""
+    """The state, for how long, and why; of a run that has ended since when, as its clock stands still."""
     row = Row((" " + fit("state", LABEL) + " ", "dim"), (label.text, label.style))
     if shown.state not in _TIMED and shown.since is not None:
-        row.add(f" for {age(now - shown.since)}", "dim")
+        how_long = moment(shown.since, about.now, over=about.over)
+        row.add(f" {'since' if about.over else 'for'} {how_long}", "dim")
     yield row
     if shown.why and shown.why not in label.words:
         yield from _fact("why", shown.why, width)
@@ -199,7 +200,7 @@ def _actor(about: About, width: int) -> Iterator[Row]:
     replica, snapshot, now = about.replica, about.snapshot, about.now
     if replica is None or snapshot is None:
         return
-    yield from _state_and_reason(replica, of_replica(replica, SnapshotIndex(snapshot), now), now, width)
+    yield from _state_and_reason(replica, of_replica(replica, SnapshotIndex(snapshot), now), about, width)
     if replica.generation:
         pid = f", pid {replica.pid}" if replica.pid is not None else ""
         yield from _fact("actor", f"generation {replica.generation} of this name{pid}", width)

@@ -7,13 +7,18 @@ import signal
 
 from liverl.causes.finding import Explanation
 
+# Where the kernel counts OOM kills: of the host (Linux 4.13 on), of a cgroup of version 2 (in a container), of
+# version 1 (Documentation/admin-guide/cgroup-v2.rst; cgroup-v1/memory.rst). grep -s passes over what a host lacks.
+COUNTS = (
+    "grep -s '^oom_kill ' /proc/vmstat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control"
+)
 _MEMORY = Explanation(
     "guess-memory",
     "info",
     "the kernel may have killed it for memory",
     "The kernel ends the largest process when the host or the cgroup has no memory left.",
-    "If dmesg or memory.events (oom_kill) names the process, give the job more memory or use less.",
-    "dmesg -T | grep -iE 'out of memory|killed process'; cat /sys/fs/cgroup/memory.events",
+    "If dmesg names the process, or a count of oom_kill has risen, give the job more memory or use less.",
+    f"dmesg -T | grep -iE 'out of memory|killed process'; {COUNTS}",
 )
 RAY = Explanation(
     "guess-ray",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from liverl.causes.finding import Evidence, Exit, Explanation
 from liverl.causes.match import Match
 from liverl.causes.verdict.errors import evidence_of, line_of
+from liverl.causes.verdict.guesses import COUNTS
 from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.words import ending, filled
 
@@ -18,7 +19,7 @@ _MEMORY_LIMIT = (
 _LESS_MEMORY = (
     "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers."
 )  # fmt: skip
-_LOOK_AT_MEMORY = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max"
+_LOOK_AT_MEMORY = f"{COUNTS}; grep -s . /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes"
 
 
 def memory_kill(exits: Sequence[Exit], fatal: Sequence[tuple[Moment, Match]]) -> Explanation | None:

@@ -126,6 +126,14 @@ class SeriesSet:
         self.last: int | None = None
         self.version = 0
 
+    def key_of(self, word: str) -> str | None:
+        """The key of the metric that ``word`` names: itself, or the one of the chart with that title, in any case of
+        letters; None if it names none."""
+        if word in self.series:
+            return word
+        title = next((name for name, _ in CHARTS if name.lower() == word.lower()), None)
+        return key_in(title, self.series) if title is not None else None
+
     def add(self, batch: Batch) -> None:
         """Add new records, and drop what they supersede."""
         if batch.fresh:
