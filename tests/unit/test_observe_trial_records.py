@@ -218,7 +218,7 @@ def test_counts_of_a_proxy_trajectory(document: object, expected: ProxyTrajector
                 "turns": 4,
                 "verifier_result": {"rewards": {"reward": 0.5}},
             },
-            TrialResult("t", 3, 0.5, T, 4, rewards={"reward": 0.5}),
+            TrialResult("t", 3, reward=0.5, started_at=T, turns=4, rewards={"reward": 0.5}),
         ),
         ({"task_name": {"name": "n", "path": "p"}}, TrialResult("n")),
         ({"task_name": {"name": "", "path": "p"}}, TrialResult("p")),

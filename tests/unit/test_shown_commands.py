@@ -39,8 +39,6 @@ OTHERS = {
     r"(python3 -m venv|/opt/.*/pip install|cp) .*mini": "stack/test_cli_agent.py installs it in a folder of its own",
     r"npm install --prefix /opt/": "stack/test_npm_agents.py installs it in a folder of its own",
     r"mkdir mine && cd mine$|cp \.\./examples/gsm8k/": "stack/test_verl_gsm8k.py works with a copy of these files",
-    r"cd RUN_DIR/checkpoints$|mkdir \.\./set_aside |echo 40 > latest_checkpointed": NOT_RUN
-    + "it needs a run that has failed",
     r"uv run --no-project --with pyarrow make_rows\.py": "stack/test_verl_gsm8k.py makes the rows",
     r"git clone https://": "unit/test_papers.py compares the address with pyproject.toml",
     r"cd liverl-tui$": NOT_RUN + "the folder that git has made",

@@ -67,6 +67,7 @@ _DRAWN = attrgetter(
     "dumped",
     "finish_reason",
     "earlier",
+    "validated",
 )
 
 
