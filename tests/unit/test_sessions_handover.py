@@ -162,16 +162,51 @@ async def test_the_rest_of_a_body_that_was_not_awaited_is_no_request(processes: 
     writer.close()
 
 
-async def test_the_rest_of_a_body_that_nobody_reads_is_no_request(processes: Any) -> None:
+async def test_behind_an_answer_to_half_a_body_the_connection_ends(processes: Any) -> None:
     port, (first, _) = processes
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = head(SECOND)
-    writer.write(head(FIRST, len(body), query="?unread"))
-    assert await answer(reader) == (200, "not read")
-    writer.write(body)
-    writer.write(head(FIRST))
-    assert (await answer(reader))[1].startswith("0 ")
+    writer.write(head(FIRST, 2 * len(body), query="?unread") + body)
+    assert "connection: close" in (await within(reader.readuntil(b"\r\n\r\n"), 60)).decode().lower()
+    writer.write(body + head(SECOND))
+    assert await within(reader.read(), 60) == b"not read"
     assert first.passed == 0
+    writer.close()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 16])
+async def test_empty_lines_and_parts_of_a_head_decide_nothing(processes: Any, cut: int) -> None:
+    """Behind an answer, to a client that waits for each one."""
+    port, (first, second) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for turn, name in enumerate((FIRST, SECOND, FIRST, SECOND)):
+        data = b"\r\n" * bool(turn) + head(name, 2) + b"ab"
+        writer.write(data[:cut])
+        for each in (first, second):
+            while any(guarded.connection.unread() for guarded in each.server._known.values()):  # type: ignore[union-attr]
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        writer.write(data[cut:])
+        assert await answer(reader) == (200, f"{owner(name, OF)} /sess/{name}/v1 2 {hash(b'ab')}")
+    writer.close()
+
+
+async def test_of_a_client_that_does_not_read_little_is_held(processes: Any) -> None:
+    """It sends on and on behind a request whose response it leaves."""
+    port, (first, second) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(head(FIRST, query="?long"))
+    await reader.readuntil(b"\r\n\r\n")
+    known = next(iter({**first.server._known, **second.server._known}.values()))
+    while not known._answered:
+        await asyncio.sleep(0)
+    block = bytes(1 << 16)
+    writer.write(head(SECOND, 1 << 20) + block * 16)
+    while not known._paused:
+        await asyncio.sleep(0)
+    assert len(known._held) < 1 << 19
+    assert len(await within(reader.readexactly(LONG), 60)) == LONG
+    assert (await answer(reader))[1] == f"1 /sess/{SECOND}/v1 {1 << 20} {hash(bytes(1 << 20))}"
     writer.close()
 
 
