@@ -17,9 +17,10 @@ import pytest
 
 from liverl.sessions import front as front_module
 from liverl.sessions import relay
+from liverl.sessions.client import FINISH_S
 from liverl.sessions.counters import Counters
 from liverl.sessions.finished import Ended, FinishedSessions
-from liverl.sessions.front import HUNG_S, CannotServe, Front, _Part
+from liverl.sessions.front import HUNG_S, START_S, CannotServe, Front, _Part
 from liverl.sessions.journal import Finished, Journal, Opened
 from liverl.sessions.link import Link, Reload, Report, Stop
 from liverl.sessions.local_engine import Tokenizers
@@ -114,16 +115,69 @@ async def test_a_process_says_at_once_what_it_has_seen(tmp_path: Path) -> None:
     assert [route.differs for route in report["tokenizers"]] == ["token 3"]
 
 
-async def test_a_process_that_does_not_report_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("serves", "patience"), [(True, HUNG_S), (False, START_S)])
+async def test_a_process_that_does_not_report_is_killed(tmp_path: Path, serves: bool, patience: float) -> None:
+    """Also one that hangs in its start; the next one may need as long."""
     front = front_of(tmp_path)
     parts, ends = await with_parts(front, 2)
     killed = []
-    for part, silent in zip(parts, (HUNG_S + 1, HUNG_S - 1), strict=True):
-        part.process = SimpleNamespace(kill=lambda number=part.number: killed.append(number))  # type: ignore[assignment]
-        part.heard = front_module.clocks.ran() - silent
+    for part, silent in zip(parts, (patience + 1, patience - 1), strict=True):
+        kill = lambda number=part.number: killed.append(number)  # noqa: E731
+        part.process = SimpleNamespace(kill=kill, returncode=None)  # type: ignore[assignment]
+        part.serves, part.heard = serves, front_module.clocks.ran() - silent
+    front._kill_hung()
     front._kill_hung()
     assert killed == [0]
+    assert [part.hung for part in parts] == [True, False]
     close(parts, ends)
+
+
+def test_a_hung_process_is_replaced_while_the_trainer_waits() -> None:
+    assert HUNG_S + 20 < FINISH_S, "seconds: its successor reads the journals before it answers"
+
+
+async def test_of_a_process_that_is_down_nothing_is_reported_as_living(tmp_path: Path) -> None:
+    front = front_of(tmp_path)
+    parts, ends = await with_parts(front, 2)
+    front._state = "serving"
+    for part in parts:
+        part.facts = {"pid": 10 + part.number, "in_flight": 3, "waiting": 3, "queued": 1, "open": 5}
+    before = front._facts()
+    assert (before["error"], before["in_flight"], before["waiting"], before["queued"]) == (None, 6, 6, 2)
+    parts[0].serves = False
+    facts = front._facts()
+    assert facts["error"] == "down, and being started again: process 1 of 2"
+    assert (facts["in_flight"], facts["waiting"], facts["queued"], facts["open"]) == (3, 3, 1, 10)
+    assert [each["pid"] for each in facts["processes"]] == [None, 11]
+    parts[0].serves = True
+    assert front._facts()["error"] is None
+    close(parts, ends)
+
+
+async def test_the_last_report_says_why_and_the_others_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front, told = front_of(tmp_path), list[Any]()
+    (tmp_path / "sessions").mkdir()
+
+    async def serve(_ways: Any) -> None:
+        raise CannotServe("process 1 of 2 has ended (exit code 1)", 1)
+
+    async def keep(part: _Part) -> None:
+        part.tell = told.append  # type: ignore[method-assign]
+
+    monkeypatch.setattr(front, "_serve", serve)
+    monkeypatch.setattr(front, "_keep", keep)
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda *_: None)
+    asked = asyncio.ensure_future(front.run())
+    with pytest.raises(CannotServe):
+        await within(asked, 60)
+    report = msgspec.json.decode((tmp_path / "sessions" / "status.1.json").read_bytes())
+    assert (report["state"], report["error"]) == ("failed", "process 1 of 2 has ended (exit code 1)")
+    assert told == [Stop()] * 2
+    for part in front._parts:
+        for sock in (part.control, part.receiving, part.sending):
+            sock.close()
 
 
 async def test_what_an_earlier_service_left_is_put_where_the_processes_look(tmp_path: Path) -> None:
@@ -192,6 +246,10 @@ async def test_a_request_of_the_trainer_waits_for_a_process_but_not_for_ever(
     passing = Relay({0: Way()}, "key", lambda: stops)  # type: ignore[dict-item]
     answer = await passing._ask(0, "GET", relay.URL("/sessions/x"), {}, b"")
     assert (answer.status, tries) == (503, 3)
+    # A process that hung was killed long after the request had come: from then on the next one has its time.
+    tries, stops, now = 0, False, iter([0.0, *[relay.WAIT_S] * 9])
+    monkeypatch.setattr(relay.clocks, "ran", lambda: next(now) + (relay.WAIT_S if tries else 0))
+    assert ((await passing._ask(0, "GET", relay.URL("/sessions/x"), {}, b"")).status, tries) == (503, 3)
     assert b"process 1 of the sessions does not answer" in answer.body
 
 

@@ -25,8 +25,8 @@ from liverl.util.decode import decode_json
 
 logger = logging.getLogger(__name__)
 
-# Seconds for which a request waits for a process that is being started again: that takes a second or two, and more with
-# many long sessions in the journals.
+# Seconds, from its first failed try, for which a request waits for a process that is being started again: that takes a
+# second or two, and more with many long sessions in the journals.
 WAIT_S = 60.0
 AGAIN_S = 0.1  # seconds between two tries
 _PASSED = ("Authorization", "x-api-key", "Content-Type")  # headers
@@ -87,12 +87,13 @@ class Relay:
         self, number: int, method: str, path: URL, headers: Mapping[str, str], body: bytes
     ) -> Relayed:
         url = URL("http://sessions").join(path)
-        end = clocks.ran() + WAIT_S
+        end: float | None = None
         while True:
             try:
                 async with self._ways[number].request(method, url, data=body, headers=headers) as response:
                     return Relayed(response.status, await response.read(), response.content_type)
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+                end = clocks.ran() + WAIT_S if end is None else end
                 if self._stops() or clocks.ran() > end:
                     words = f"process {number + 1} of the sessions does not answer: {error}"
                     return _error(503, words)

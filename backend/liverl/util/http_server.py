@@ -533,7 +533,7 @@ def _may_become_head(held: bytes) -> bool:
     send. Of all else aiohttp says at once what is wrong with it."""
     begun = held.lstrip(b"\r\n")
     lines = begun.count(b"\n") == begun.count(b"\r\n")
-    return len(held) < _HEAD_HELD and (not begun or begun[:1].isalpha() and begun[:1].isupper()) and lines
+    return len(held) < _HEAD_HELD and (not begun or (begun[:1].isalpha() and begun[:1].isupper())) and lines
 
 
 def refused(status: int, words: str, *, retry_after: int | None = None) -> web.Response:
