@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from liverl.sessions import front as front_module
 from liverl.sessions import relay
+from liverl.sessions.__main__ import _read
 from liverl.sessions.client import FINISH_S
 from liverl.sessions.counters import Counters
 from liverl.sessions.finished import Ended, FinishedSessions
@@ -26,11 +28,11 @@ from liverl.sessions.link import Link, Reload, Report, Stop
 from liverl.sessions.local_engine import Tokenizers
 from liverl.sessions.relay import Relay
 from liverl.sessions.replicas import ReplicaList
-from liverl.sessions.service import Keys, Service
+from liverl.sessions.service import Handed, Keys, Service
 from liverl.sessions.settings import Settings
 from liverl.sessions.shares import Share
 from liverl.sessions.store import Store
-from liverl.sessions.worker import VARIABLE, Inherited, Worker, inherited
+from liverl.sessions.worker import VARIABLE, Inherited, Worker, before_exec, inherited
 from liverl.util.deadline import within
 
 DIFFERS = {"model": "m", "route": "replicas", "differs": "token 3 is 5 at the replica"}
@@ -116,7 +118,9 @@ async def test_a_process_says_at_once_what_it_has_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("serves", "patience"), [(True, HUNG_S), (False, START_S)])
-async def test_a_process_that_does_not_report_is_killed(tmp_path: Path, serves: bool, patience: float) -> None:
+async def test_a_process_that_does_not_report_is_killed(
+    tmp_path: Path, serves: bool, patience: float
+) -> None:
     """Also one that hangs in its start; the next one may need as long."""
     front = front_of(tmp_path)
     parts, ends = await with_parts(front, 2)
@@ -273,12 +277,12 @@ def test_whose_a_request_of_the_trainer_is(
 
 
 def test_a_process_without_its_front_does_not_begin() -> None:
-    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
+    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(5)]
     program = (
         "import sys\nfrom liverl.sessions.worker import inherited\n"
         "try:\n    inherited(sys.argv[1])\nexcept ValueError as error:\n    print(error)"
     )
-    given = Inherited(1, 0, 2, fds[0], fds[1], fds[2], {}, fds[3])
+    given = Inherited(1, 0, 2, fds[0], fds[1], fds[2], {}, fds[3], fds[4])
     done = subprocess.run(
         [sys.executable, "-c", program, msgspec.json.encode(given).decode()],
         capture_output=True,
@@ -291,6 +295,66 @@ def test_a_process_without_its_front_does_not_begin() -> None:
         os.close(fd)
     with pytest.raises(ValueError, match=VARIABLE):
         inherited("{}")
+
+
+def test_from_its_first_moment_a_process_ends_with_the_front_and_not_by_sighup() -> None:
+    program = (
+        "import ctypes, signal\nfound = ctypes.c_int()\n"
+        "ctypes.CDLL(None).prctl(2, ctypes.byref(found))\n"
+        "print(signal.Signals(found.value).name, signal.getsignal(signal.SIGHUP).name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=before_exec,
+    )
+    assert done.stdout == "SIGKILL SIG_IGN\n"
+
+
+async def test_a_process_gets_the_settings_and_keys_that_the_front_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those that are in the files now, which are not even there; nobody sees the keys."""
+    settings = Settings(str(tmp_path), "", "", "", 1 << 20, "split", 256, 60.0, models=("one",))
+    keys = Keys("the-control-key", "the-replica-key")
+    front = Front(settings, keys, [], 1, 2, tmp_path / "settings.json", 0)
+    parts, ends = await with_parts(front, 2)
+    begun: list[Any] = []
+
+    async def create(*words: str, **more: Any) -> None:
+        given = msgspec.json.decode(more["env"][VARIABLE], type=Inherited)
+        assert given.settings in more["pass_fds"] and more["preexec_fn"] is before_exec
+        # The child has a descriptor of its own.
+        copy = msgspec.structs.replace(given, settings=os.dup(given.settings))
+        begun.append((_read(tmp_path / "settings.json", copy), words, more["env"]))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+    for _ in range(2):
+        await front._start(parts[0], ends[0]._writer.get_extra_info("socket"))
+    assert [each[0] for each in begun] == [(settings, keys)] * 2
+    assert "the-control-key" not in str(begun) and "the-replica-key" not in str(begun)
+    with pytest.raises(ValueError, match="the settings that the front hands on"):
+        Handed.read(os.memfd_create("empty"))
+    close(parts, ends)
+
+
+async def test_an_end_by_sighup_is_no_failed_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = front_of(tmp_path, 1)
+    parts, ends = await with_parts(front, 1)
+    parts[0].serves = False
+    codes = iter([*[-signal.SIGHUP] * 4, 2])
+
+    async def run(part: _Part) -> int:
+        return next(codes)
+
+    monkeypatch.setattr(front, "_run", run)
+    monkeypatch.setattr(front_module, "MOST_STARTS", 3)
+    monkeypatch.setattr(front_module, "PAUSE_S", 0.0)
+    await front._keep(parts[0])
+    assert isinstance(front._why, CannotServe) and front._why.code == 2
+    close(parts, ends)
 
 
 async def test_orders_arrive_in_order_and_what_is_no_message_is_passed_over() -> None:

@@ -66,7 +66,9 @@ class Process:
 
 
 def _unread(process: Process) -> bool:
-    return any(each.connection is not None and each.connection.unread() for each in process.server._known.values())
+    return any(
+        each.connection is not None and each.connection.unread() for each in process.server._known.values()
+    )
 
 
 @pytest.fixture

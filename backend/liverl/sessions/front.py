@@ -31,6 +31,7 @@ from liverl.sessions.server import TRAINER_BODY
 from liverl.sessions.service import (
     REPORT_S,
     SAME_REQUEST_S,
+    Handed,
     Keys,
     control_socket,
     http_server,
@@ -38,8 +39,9 @@ from liverl.sessions.service import (
 from liverl.sessions.settings import SOCKET, Settings
 from liverl.sessions.store import Store
 from liverl.sessions.time_limit import Looks
-from liverl.sessions.worker import VARIABLE, Inherited
+from liverl.sessions.worker import VARIABLE, Inherited, before_exec
 from liverl.util import clocks
+from liverl.util.deadline import within
 from liverl.util.faults import Faults
 from liverl.util.signals import StopRequests
 from liverl.util.socket_path import usable_address
@@ -161,7 +163,7 @@ class Front:
                 self._state, self._error = "failed", str(error)
                 self._write_report()
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._stop(), DRAIN_S)
+                    await within(self._stop(), DRAIN_S)
                 self._write_report()
                 raise
             finally:
@@ -294,6 +296,7 @@ class Front:
 
     async def _start(self, part: _Part, link: socket.socket) -> asyncio.subprocess.Process:
         sending = {each.number: each.sending.fileno() for each in self._parts if each is not part}
+        settings = Handed(self._settings, self._keys).in_memory()
         given = Inherited(
             os.getpid(),
             part.number,
@@ -303,16 +306,21 @@ class Front:
             part.receiving.fileno(),
             sending,
             self._lock,
+            settings,
         )
         words = ["-P", "-m", "liverl.sessions", "--config", str(self._config)]
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *words,
-            "--worker",
-            f"{part.number + 1}/{self._of}",
-            env={**os.environ, VARIABLE: msgspec.json.encode(given).decode()},
-            pass_fds=[*(each.fileno() for each in self._listeners), *given.fds],
-        )
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                *words,
+                "--worker",
+                f"{part.number + 1}/{self._of}",
+                env={**os.environ, VARIABLE: msgspec.json.encode(given).decode()},
+                pass_fds=[*(each.fileno() for each in self._listeners), *given.fds],
+                preexec_fn=before_exec,
+            )
+        finally:
+            os.close(settings)
 
     async def _listen(self, part: _Part, link: Link) -> None:
         async for message in link.messages():
