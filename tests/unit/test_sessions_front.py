@@ -247,7 +247,7 @@ async def test_a_request_of_the_trainer_waits_for_a_process_but_not_for_ever(
             stops = tries == 3
             raise aiohttp.ClientConnectionError("gone")
 
-    passing = Relay({0: Way()}, "key", lambda: stops)  # type: ignore[dict-item]
+    passing = Relay({0: Way()}, "key", lambda: stops, lambda _, facts: facts)  # type: ignore[dict-item]
     answer = await passing._ask(0, "GET", relay.URL("/sessions/x"), {}, b"")
     assert (answer.status, tries) == (503, 3)
     # A process that hung was killed long after the request had come: from then on the next one has its time.
@@ -337,6 +337,24 @@ async def test_a_process_gets_the_settings_and_keys_that_the_front_has_read(
     assert "the-control-key" not in str(begun) and "the-replica-key" not in str(begun)
     with pytest.raises(ValueError, match="the settings that the front hands on"):
         Handed.read(os.memfd_create("empty"))
+    close(parts, ends)
+
+
+async def test_what_a_dead_process_had_counted_stays_in_the_report_and_the_answer(tmp_path: Path) -> None:
+    front = front_of(tmp_path)
+    parts, ends = await with_parts(front, 2)
+    assert parts[0].link is not None
+    listening = asyncio.ensure_future(front._listen(parts[0], parts[0].link))
+    for start, failed in enumerate((3, 1)):
+        parts[0].restarts = start
+        front._change.clear()
+        ends[0].tell(Report({"counters": {"num_failed": failed}}))
+        await within(front._change.wait(), 60)
+    assert front._facts()["counters"]["num_failed"] == 3
+    relayed = Relay({0: None, 1: None}, "key", lambda: False, front._whole)  # type: ignore[dict-item]
+    said = [relay.Relayed(200, msgspec.json.encode({"counters": {"num_failed": count}})) for count in (2, 5)]
+    assert msgspec.json.decode(relayed._merged(said).body)["counters"]["num_failed"] == 2 + 2 + 5
+    listening.cancel()
     close(parts, ends)
 
 

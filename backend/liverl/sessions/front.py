@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import msgspec
 from liverl.sessions import handover
 from liverl.sessions.layout import misplaced, share_out
 from liverl.sessions.link import Link, Order, Reload, Report, Stop, TokensDiffer
-from liverl.sessions.merging import LastOnes, differences, merged_report
+from liverl.sessions.merging import LastOnes, Totals, differences, merged_report
 from liverl.sessions.relay import Relay
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.report import ReportFile
@@ -119,6 +119,7 @@ class Front:
         self._parts: list[_Part] = []
         self._report = ReportFile(settings.folder / f"status.{generation}.json")
         self._before: dict[str, Any] = {}
+        self._totals = Totals()
         self._last, self._last_ones = LastOnes(), dict[str, str]()
         self._state = "starting"
         self._error: str | None = None  # why the service ends
@@ -244,7 +245,7 @@ class Front:
                 connector = aiohttp.UnixConnector(address, limit=0)
                 http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
                 ways[number] = await stack.enter_async_context(http)
-            relay = Relay(ways, self._keys.control, lambda: self._stopping)
+            relay = Relay(ways, self._keys.control, lambda: self._stopping, self._whole)
             server = http_server(relay.app(), relay.gate, TRAINER_BODY)
             try:
                 await server.start(control_socket(Path(self._settings.run_dir) / SOCKET))
@@ -325,7 +326,7 @@ class Front:
     async def _listen(self, part: _Part, link: Link) -> None:
         async for message in link.messages():
             if isinstance(message, Report):
-                part.facts, part.heard = message.facts, clocks.ran()
+                part.facts, part.heard = self._whole(part.number, message.facts), clocks.ran()
                 if not part.serves:
                     part.serves, part.since = True, part.heard
                 self._change.set()
@@ -335,6 +336,10 @@ class Front:
                 self._reported.add(part.number)
                 if self._state != "starting" and len(self._reported) == self._of:
                     self._write_report()
+
+    def _whole(self, number: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What a process says, with what its predecessors had counted."""
+        return self._totals.take(number, self._parts[number].restarts, facts)
 
     def _tell_differences(self) -> None:
         """Tell each process what others have seen of the tokens of a model."""
