@@ -264,11 +264,17 @@ async def test_what_waits_for_a_process_is_there_when_it_comes(
     receiver.listen(take)
     await within(done.wait(), 60)
     assert taken == [str(number).encode() * 300 for number in range(count)]
-    monkeypatch.setattr(handover, "MOST_WAITING", 0)
-    assert not caplog.records
-    sender.send(1, ours, b"one too many")
-    assert "too many connections wait for process 2" in caplog.text
     receiver.close()
+    assert (sender._bytes[1], caplog.records) == (0, [])
+    while not sender._waiting[1]:
+        sender.send(1, ours, b"x" * 1000)
+    monkeypatch.setattr(handover, "MOST_BYTES", 2999)
+    for _ in range(3):
+        sender.send(1, ours, b"x" * 1000)
+    assert (len(sender._waiting[1]), caplog.text.count("too many connections wait for process 2")) == (2, 2)
+    monkeypatch.setattr(handover, "MOST_WAITING", 2)
+    sender.send(1, ours, b"one too many")
+    assert (len(sender._waiting[1]), caplog.text.count("too many connections wait for process 2")) == (2, 3)
     sender.close()
     for each in (ours, theirs, receiving, sending):
         each.close()
