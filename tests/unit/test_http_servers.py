@@ -150,7 +150,7 @@ async def front(folder: Path) -> AsyncIterator[Target]:
     with usable_address(folder / "behind.sock") as address:
         await behind.start(service.control_socket(folder / "behind.sock"))
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(address)) as http:
-            relay = Relay({0: http}, KEY, lambda: False)
+            relay = Relay({0: http}, KEY, lambda: False, lambda _, facts: facts)
             server = service.http_server(relay.app(), relay.gate, 1 << 20)
             port = await server.listen("127.0.0.1")  # in a run on a Unix socket
             try:

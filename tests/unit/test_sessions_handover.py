@@ -65,6 +65,12 @@ class Process:
         return web.Response(text=f"{self.share.number} {request.path} {len(body)} {hash(body)}")
 
 
+def _unread(process: Process) -> bool:
+    return any(
+        each.connection is not None and each.connection.unread() for each in process.server._known.values()
+    )
+
+
 @pytest.fixture
 async def processes() -> AsyncIterator[tuple[int, list[Process]]]:
     pairs = [handover.pair() for _ in range(OF)]
@@ -162,16 +168,51 @@ async def test_the_rest_of_a_body_that_was_not_awaited_is_no_request(processes: 
     writer.close()
 
 
-async def test_the_rest_of_a_body_that_nobody_reads_is_no_request(processes: Any) -> None:
+async def test_behind_an_answer_to_half_a_body_the_connection_ends(processes: Any) -> None:
     port, (first, _) = processes
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = head(SECOND)
-    writer.write(head(FIRST, len(body), query="?unread"))
-    assert await answer(reader) == (200, "not read")
-    writer.write(body)
-    writer.write(head(FIRST))
-    assert (await answer(reader))[1].startswith("0 ")
+    writer.write(head(FIRST, 2 * len(body), query="?unread") + body)
+    assert "connection: close" in (await within(reader.readuntil(b"\r\n\r\n"), 60)).decode().lower()
+    writer.write(body + head(SECOND))
+    assert await within(reader.read(), 60) == b"not read"
     assert first.passed == 0
+    writer.close()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 16])
+async def test_empty_lines_and_parts_of_a_head_decide_nothing(processes: Any, cut: int) -> None:
+    """Behind an answer, to a client that waits for each one."""
+    port, (first, second) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for turn, name in enumerate((FIRST, SECOND, FIRST, SECOND)):
+        data = b"\r\n" * bool(turn) + head(name, 2) + b"ab"
+        writer.write(data[:cut])
+        for each in (first, second):
+            while _unread(each):  # noqa: ASYNC110 - nothing says so
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        writer.write(data[cut:])
+        assert await answer(reader) == (200, f"{owner(name, OF)} /sess/{name}/v1 2 {hash(b'ab')}")
+    writer.close()
+
+
+async def test_of_a_client_that_does_not_read_little_is_held(processes: Any) -> None:
+    """It sends on and on behind a request whose response it leaves."""
+    port, (first, second) = processes
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(head(FIRST, query="?long"))
+    await reader.readuntil(b"\r\n\r\n")
+    known = next(iter({**first.server._known, **second.server._known}.values()))
+    while not known._answered:  # noqa: ASYNC110 - nothing says so
+        await asyncio.sleep(0)
+    block = bytes(1 << 16)
+    writer.write(head(SECOND, 1 << 20) + block * 16)
+    while not known._paused:  # noqa: ASYNC110 - nothing says so
+        await asyncio.sleep(0)
+    assert len(known._held) < 1 << 19
+    assert len(await within(reader.readexactly(LONG), 60)) == LONG
+    assert (await answer(reader))[1] == f"1 /sess/{SECOND}/v1 {1 << 20} {hash(bytes(1 << 20))}"
     writer.close()
 
 
@@ -223,11 +264,17 @@ async def test_what_waits_for_a_process_is_there_when_it_comes(
     receiver.listen(take)
     await within(done.wait(), 60)
     assert taken == [str(number).encode() * 300 for number in range(count)]
-    monkeypatch.setattr(handover, "MOST_WAITING", 0)
-    assert not caplog.records
-    sender.send(1, ours, b"one too many")
-    assert "too many connections wait for process 2" in caplog.text
     receiver.close()
+    assert (sender._bytes[1], caplog.records) == (0, [])
+    while not sender._waiting[1]:
+        sender.send(1, ours, b"x" * 1000)
+    monkeypatch.setattr(handover, "MOST_BYTES", 2999)
+    for _ in range(3):
+        sender.send(1, ours, b"x" * 1000)
+    assert (len(sender._waiting[1]), caplog.text.count("too many connections wait for process 2")) == (2, 2)
+    monkeypatch.setattr(handover, "MOST_WAITING", 2)
+    sender.send(1, ours, b"one too many")
+    assert (len(sender._waiting[1]), caplog.text.count("too many connections wait for process 2")) == (2, 3)
     sender.close()
     for each in (ours, theirs, receiving, sending):
         each.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -138,6 +140,21 @@ def test_the_lock_is_waited_for_until_all_that_have_it_have_ended(tmp_path: Path
     second = lock(folder, pause)
     assert pauses == 2 and (folder / LOCK).stat().st_mode & 0o077 == 0
     os.close(second)
+
+
+def test_who_holds_the_lock_is_said_while_it_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its process may have been started by one that is gone."""
+    first = lock(tmp_path)
+    holder = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[first])
+    os.close(first)
+
+    def pause(_seconds: float) -> None:
+        holder.communicate(b"\n")
+
+    os.close(lock(tmp_path, pause))
+    assert caplog.messages == [f"waiting until the processes of an earlier service have ended: {holder.pid}"]
 
 
 def test_a_file_system_without_locks_is_no_reason_not_to_serve(

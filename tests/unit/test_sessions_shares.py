@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from liverl.model import SessionsStatus
 from liverl.sessions import shares
 from liverl.sessions.counters import Counters, together
-from liverl.sessions.merging import LastOnes, differences, merged_facts, merged_report
+from liverl.sessions.merging import LastOnes, Totals, differences, merged_facts, merged_report
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.server import AgentRoutes
@@ -212,6 +212,43 @@ def test_the_last_trial_is_that_of_the_process_whose_counter_grew_last() -> None
     assert take(0, 1, "a") == "b"
     assert take(0, 2, "c") == "c"
     assert take(0, 0, "old") == "c"
+
+
+def _said(calls: int, failed: int, ignored: int, prompts: int | None, dropped: int) -> dict[str, Any]:
+    route = {"model": "m", "route": "checking", "compared": 0, "doubted": 0, "ended": 0}
+    return {
+        "open": calls,
+        "counters": {
+            "num_calls": calls,
+            "num_failed": failed,
+            "ignored": {"n": ignored},
+            "min_global_steps": 3,
+        },
+        "tokenizers": [] if prompts is None else [{**route, "prompts": prompts}],
+        "clients": {"connections": 1, "dropped": dropped, "turned_away": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "said", "wanted"),
+    [
+        (0, (5, 2, 1, 7, 4), (5, 2, 1, 7, 4)),
+        (1, (5, 0, 0, 0, 0), (5, 2, 1, 7, 4)),  # the journals have its turns
+        (1, (6, 1, 1, 2, 1), (6, 3, 2, 9, 5)),
+        (2, (7, 0, 0, None, 0), (7, 3, 2, None, 5)),  # the journals may have more than it had said
+        (2, (7, 0, 0, 1, 0), (7, 3, 2, 10, 5)),
+        (2, (8, 4, 0, 1, 2), (8, 7, 2, 10, 7)),
+    ],
+)
+def test_no_counter_steps_back_where_a_process_dies(start: int, said: Any, wanted: Any) -> None:
+    rows = [(0, (5, 2, 1, 7, 4)), (1, (5, 0, 0, 0, 0)), (1, (6, 1, 1, 2, 1)), (2, (7, 0, 0, None, 0)),
+            (2, (7, 0, 0, 1, 0)), (2, (8, 4, 0, 1, 2))]  # fmt: skip
+    totals = Totals()
+    totals.take(1, 0, _said(9, 9, 9, 9, 9))  # another process
+    for row in rows[: rows.index((start, said)) + 1]:
+        found = totals.take(0, row[0], _said(*row[1]))
+    assert found == {**_said(*wanted), "open": said[0]}
+    assert totals.take(1, 0, _said(9, 9, 9, 9, 9)) == _said(9, 9, 9, 9, 9)
 
 
 def test_what_one_process_has_seen_differ_is_found() -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from liverl.sessions.front import CannotServe, Front
 from liverl.sessions.layout import lock
-from liverl.sessions.service import Keys, Service
-from liverl.sessions.settings import read_settings
+from liverl.sessions.service import Handed, Keys, Service
+from liverl.sessions.settings import Settings, read_settings
 from liverl.sessions.shares import processes
-from liverl.sessions.worker import VARIABLE, Worker, inherited
+from liverl.sessions.worker import VARIABLE, Inherited, Worker, inherited
 from liverl.util import stack_signal
 from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
@@ -47,16 +47,11 @@ def main(argv: list[str] | None = None) -> int:
         format=LOG_FORMAT,
     )
     try:
-        settings = read_settings(args.config)
-        keys = Keys(
-            read_text(settings.control_key_file).strip(), read_text(settings.replica_token_file).strip()
-        )
-        if not keys.control:
-            raise ValueError(f"{settings.control_key_file} is empty; it must have the trainer's key")
+        given = inherited(os.environ.pop(VARIABLE, "")) if args.worker is not None else None
+        settings, keys = _read(args.config, given)
         listener = socket.socket(fileno=_descriptor(_LISTENER))
         sandboxes = socket.socket(fileno=_descriptor(_SANDBOXES)) if os.environ.get(_SANDBOXES) else None
         generation = int(os.environ.get("LIVERL_GENERATION", "1"))
-        given = inherited(os.environ.pop(VARIABLE, "")) if args.worker is not None else None
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -83,6 +78,23 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.code
     return 0
+
+
+def _read(config: Path, given: Inherited | None) -> tuple[Settings, Keys]:
+    """The settings and keys: of the front, where that has started this process.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: one is not valid.
+    """
+    if given is not None:
+        handed = Handed.read(given.settings)
+        return handed.settings, handed.keys
+    settings = read_settings(config)
+    keys = Keys(read_text(settings.control_key_file).strip(), read_text(settings.replica_token_file).strip())
+    if not keys.control:
+        raise ValueError(f"{settings.control_key_file} is empty; it must have the trainer's key")
+    return settings, keys
 
 
 def _descriptor(variable: str) -> int:

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import msgspec
 from liverl.sessions import handover
 from liverl.sessions.layout import misplaced, share_out
 from liverl.sessions.link import Link, Order, Reload, Report, Stop, TokensDiffer
-from liverl.sessions.merging import LastOnes, differences, merged_report
+from liverl.sessions.merging import LastOnes, Totals, differences, merged_report
 from liverl.sessions.relay import Relay
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.report import ReportFile
@@ -31,6 +31,7 @@ from liverl.sessions.server import TRAINER_BODY
 from liverl.sessions.service import (
     REPORT_S,
     SAME_REQUEST_S,
+    Handed,
     Keys,
     control_socket,
     http_server,
@@ -38,8 +39,9 @@ from liverl.sessions.service import (
 from liverl.sessions.settings import SOCKET, Settings
 from liverl.sessions.store import Store
 from liverl.sessions.time_limit import Looks
-from liverl.sessions.worker import VARIABLE, Inherited
+from liverl.sessions.worker import VARIABLE, Inherited, before_exec
 from liverl.util import clocks
+from liverl.util.deadline import within
 from liverl.util.faults import Faults
 from liverl.util.signals import StopRequests
 from liverl.util.socket_path import usable_address
@@ -47,12 +49,19 @@ from liverl.util.socket_path import usable_address
 logger = logging.getLogger(__name__)
 
 # Seconds without a report, one of which comes each second, after which a process counts as hung and is killed: longer
-# than any step of its work, and shorter than the backend's own patience with a service.
-HUNG_S = 60.0
+# than any step of its work, and so much shorter than the 60 s that the trainer waits for the end of a session
+# (``client.FINISH_S``) that the next process answers it.
+HUNG_S = 20.0
+# The same while it starts, when it reads its journals, and says nothing before it serves.
+START_S = 120.0
+DRAIN_S = 10.0  # seconds for the replies that the other processes sample when one cannot be started
 STABLE_S = 30.0  # seconds that a process serves, after which its end has nothing to do with its start
 # Starts of one process in a row of which none gets there, after which the service ends: the backend then decides.
 MOST_STARTS = 5
 PAUSE_S = 0.5  # seconds before the third of them, doubling: the second one begins at once
+
+
+_OF_LIVING = {"in_flight", "waiting", "queued"}  # numbers in a report
 
 
 class CannotServe(Exception):
@@ -73,6 +82,7 @@ class _Part:
         self.process: asyncio.subprocess.Process | None = None
         self.facts: dict[str, Any] | None = None  # of its last report, of this process or one before
         self.heard = 0.0  # on ``clocks.ran``: when it was started, or reported
+        self.hung = False  # and was killed for that
         self.serves = False
         self.since = 0.0  # on ``clocks.ran``: when it began to serve
         self.restarts = -1
@@ -109,8 +119,10 @@ class Front:
         self._parts: list[_Part] = []
         self._report = ReportFile(settings.folder / f"status.{generation}.json")
         self._before: dict[str, Any] = {}
+        self._totals = Totals()
         self._last, self._last_ones = LastOnes(), dict[str, str]()
         self._state = "starting"
+        self._error: str | None = None  # why the service ends
         # The processes that have said something since the last report was written
         self._reported: set[int] = set()
         self._stopping = False
@@ -144,10 +156,20 @@ class Front:
         with contextlib.ExitStack() as stack:
             ways = {number: self._socket(number, stack) for number in range(self._of)}
             kept = [asyncio.ensure_future(self._keep(part)) for part in self._parts]
+            watching = asyncio.ensure_future(self._watch())
             try:
                 await self._serve(ways)
+            except Exception as error:
+                self._stopping = True
+                self._state, self._error = "failed", str(error)
+                self._write_report()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await within(self._stop(), DRAIN_S)
+                self._write_report()
+                raise
             finally:
                 self._stopping = True
+                watching.cancel()
                 await self._end_all(kept)
 
     async def _straighten(self) -> None:
@@ -223,7 +245,7 @@ class Front:
                 connector = aiohttp.UnixConnector(address, limit=0)
                 http = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
                 ways[number] = await stack.enter_async_context(http)
-            relay = Relay(ways, self._keys.control, lambda: self._stopping)
+            relay = Relay(ways, self._keys.control, lambda: self._stopping, self._whole)
             server = http_server(relay.app(), relay.gate, TRAINER_BODY)
             try:
                 await server.start(control_socket(Path(self._settings.run_dir) / SOCKET))
@@ -242,9 +264,10 @@ class Front:
                 code = await self._run(part)
                 if self._stopping:
                     return
-                failures = 0 if part.stable else failures + 1
+                failures = 0 if part.stable or code == -signal.SIGHUP else failures + 1
                 part.serves = False
-                words = f"process {part.number + 1} of {self._of} has ended ({_ended_with(code)})"
+                how = "killed: it hung" if part.hung else _ended_with(code)
+                words = f"process {part.number + 1} of {self._of} has ended ({how})"
                 # What it said of the settings or the sockets is said by the next one, too.
                 if failures >= MOST_STARTS or (part.facts is None and code in (1, 2)):
                     raise CannotServe(words, 2 if code == 2 else 1)
@@ -260,7 +283,7 @@ class Front:
         ours, theirs = socket.socketpair()
         with theirs:
             part.process = await self._start(part, theirs)
-        part.heard = clocks.ran()
+        part.heard, part.hung = clocks.ran(), False
         part.link = await Link.of(ours)
         if self._stopping:
             part.tell(Stop(now=self._stop_now))
@@ -274,6 +297,7 @@ class Front:
 
     async def _start(self, part: _Part, link: socket.socket) -> asyncio.subprocess.Process:
         sending = {each.number: each.sending.fileno() for each in self._parts if each is not part}
+        settings = Handed(self._settings, self._keys).in_memory()
         given = Inherited(
             os.getpid(),
             part.number,
@@ -283,21 +307,26 @@ class Front:
             part.receiving.fileno(),
             sending,
             self._lock,
+            settings,
         )
         words = ["-P", "-m", "liverl.sessions", "--config", str(self._config)]
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *words,
-            "--worker",
-            f"{part.number + 1}/{self._of}",
-            env={**os.environ, VARIABLE: msgspec.json.encode(given).decode()},
-            pass_fds=[*(each.fileno() for each in self._listeners), *given.fds],
-        )
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                *words,
+                "--worker",
+                f"{part.number + 1}/{self._of}",
+                env={**os.environ, VARIABLE: msgspec.json.encode(given).decode()},
+                pass_fds=[*(each.fileno() for each in self._listeners), *given.fds],
+                preexec_fn=before_exec,
+            )
+        finally:
+            os.close(settings)
 
     async def _listen(self, part: _Part, link: Link) -> None:
         async for message in link.messages():
             if isinstance(message, Report):
-                part.facts, part.heard = message.facts, clocks.ran()
+                part.facts, part.heard = self._whole(part.number, message.facts), clocks.ran()
                 if not part.serves:
                     part.serves, part.since = True, part.heard
                 self._change.set()
@@ -307,6 +336,10 @@ class Front:
                 self._reported.add(part.number)
                 if self._state != "starting" and len(self._reported) == self._of:
                     self._write_report()
+
+    def _whole(self, number: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What a process says, with what its predecessors had counted."""
+        return self._totals.take(number, self._parts[number].restarts, facts)
 
     def _tell_differences(self) -> None:
         """Tell each process what others have seen of the tokens of a model."""
@@ -332,11 +365,15 @@ class Front:
 
     # -- reports
 
-    async def _reports(self) -> None:
+    async def _watch(self) -> None:
         looks = Looks(HUNG_S)
         while True:
             if looks.steady():
                 self._kill_hung()
+            await asyncio.sleep(REPORT_S)
+
+    async def _reports(self) -> None:
+        while True:
             self._write_report()
             await asyncio.sleep(REPORT_S)
 
@@ -344,9 +381,12 @@ class Front:
         now = clocks.ran()
         for part in self._parts:
             process = part.process
-            if part.serves and process is not None and now - part.heard > HUNG_S:
-                logger.error("process %d of %d does not report; killing it", part.number + 1, self._of)
-                part.heard = now
+            if process is None or process.returncode is not None or self._stopping:
+                continue
+            if now - part.heard > (HUNG_S if part.serves else START_S):
+                what = "does not report" if part.serves else "has hung in its start"
+                logger.error("process %d of %d %s; killing it", part.number + 1, self._of, what)
+                part.heard, part.hung = now, True
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
 
@@ -357,8 +397,13 @@ class Front:
 
     def _facts(self) -> dict[str, Any]:
         """What the backend is told: see ``Service``. ``processes``: of each one."""
-        merged = merged_report([part.facts or {} for part in self._parts], self._before)
-        self._before = merged
+        merged = merged_report([_now(part) for part in self._parts], self._before)
+        self._before = {**merged}
+        down = [str(part.number + 1) for part in self._parts if not part.serves]
+        if down and self._state == "serving":
+            merged["error"] = f"down, and being started again: process {', '.join(down)} of {self._of}"
+        if self._error is not None:
+            merged["error"] = self._error
         return {
             "pid": os.getpid(),
             "generation": self._generation,
@@ -367,13 +412,19 @@ class Front:
             "last": self._last_ones,
             "processes": [
                 {
-                    "pid": (part.facts or {}).get("pid"),
+                    "pid": (part.facts or {}).get("pid") if part.serves else None,
                     "open": (part.facts or {}).get("open", 0),
                     "restarts": part.restarts,
                 }
                 for part in self._parts
             ],
         }
+
+
+def _now(part: _Part) -> dict[str, Any]:
+    """What a process says; of one that is down what lasts: no request is in it."""
+    facts = part.facts or {}
+    return facts if part.serves else {**facts, **dict.fromkeys(_OF_LIVING & facts.keys(), 0)}
 
 
 def _ended_with(code: int) -> str:

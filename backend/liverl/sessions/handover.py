@@ -13,7 +13,7 @@ import errno
 import logging
 import os
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,9 @@ _AGAIN_S = 0.01  # seconds between two tries while the buffer is full
 # Connections that wait here for one process, beyond those in its buffer: all agents of a large step. Others are closed,
 # and their clients try again.
 MOST_WAITING = 2048
+MOST_BYTES = (
+    64 << 20
+)  # of what was read from these; a connection has its head, and of a large body what came with it
 _AT_ONCE = 32  # connections that are taken over in one round of the event loop
 _FULL = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS, errno.ENOMEM)
 _IN_MESSAGE, _IN_FILE = b"m", b"f"
@@ -47,6 +50,7 @@ class Handover:
         """``sending``: to each other process, by its number."""
         self._receiving, self._sending = receiving, dict(sending)
         self._waiting: dict[int, deque[tuple[socket.socket, bytes]]] = {to: deque() for to in sending}
+        self._bytes: Counter[int] = Counter()  # of those, by process
         self._timer: asyncio.TimerHandle | None = None
         self._taking: set[asyncio.Future[None]] = set()
         self._take: Take | None = None
@@ -54,10 +58,11 @@ class Handover:
     def send(self, to: int, sock: socket.socket, received: bytes) -> None:
         """Pass a connection on; the caller closes its own descriptor. ``received``: what was read from it."""
         queue = self._waiting[to]
-        if len(queue) >= MOST_WAITING:
+        if len(queue) >= MOST_WAITING or (queue and self._bytes[to] + len(received) > MOST_BYTES):
             logger.warning("too many connections wait for process %d; one is closed", to + 1)
             return
         queue.append((sock.dup(), received))
+        self._bytes[to] += len(received)
         self._flush(to)
 
     def _flush(self, to: int) -> None:
@@ -72,6 +77,7 @@ class Handover:
                     return
                 logger.warning("a connection cannot be passed to process %d: %s", to + 1, error)
             queue.popleft()
+            self._bytes[to] -= len(received)
             sock.close()
 
     def _try_again(self) -> None:
@@ -117,6 +123,7 @@ class Handover:
             for sock, _ in queue:
                 sock.close()
             queue.clear()
+        self._bytes.clear()
 
 
 def _send(channel: socket.socket, sock: socket.socket, received: bytes) -> None:

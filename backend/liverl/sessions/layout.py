@@ -3,9 +3,11 @@ they all hold."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +40,10 @@ def lock(folder: Path, pause: Callable[[float], None] = time.sleep) -> int:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not told:
-                logger.warning("waiting until the processes of an earlier service have ended")
+                logger.warning(
+                    "waiting until the processes of an earlier service have ended: %s",
+                    _holders(fd) or "not found",
+                )
             told = True
             pause(_LOOK_S)
         except OSError as error:
@@ -48,6 +53,17 @@ def lock(folder: Path, pause: Callable[[float], None] = time.sleep) -> int:
             return fd
         else:
             return fd
+
+
+def _holders(fd: int) -> str:
+    """The process ids of the others that have the file ``fd`` open, as far as this user may see them."""
+    ours, found = os.fstat(fd), []
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            theirs = path.stat()
+            if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
+                found.append(int(path.parts[2]))
+    return ", ".join(map(str, sorted({*found} - {os.getpid()})))
 
 
 def share_out(folder: Path, of: int) -> None:

@@ -77,6 +77,66 @@ class LastOnes:
         return dict(self._last)
 
 
+class Totals:
+    """What is counted, without a step back where a process dies: its successor finds in the journals most, but not all,
+    of what it had counted. Kept in the front, so for one generation of the service."""
+
+    def __init__(self) -> None:
+        self._starts: dict[int, int] = {}
+        self._last: dict[int, _Counts] = {}  # what was said last, with what was lost
+        self._lost: dict[int, _Counts] = {}
+
+    def take(self, number: int, start: int, facts: Facts) -> dict[str, Any]:
+        """Take what process ``number`` has said, which was started for the ``start``th time; return that with what its
+        predecessors had counted beyond it."""
+        counts = _counts(facts)
+        if self._starts.get(number) != start:
+            self._starts[number] = start
+            before = self._last.get(number, {})
+            self._lost[number] = {name: count - counts.get(name, 0) for name, count in before.items()}
+        lost = {name: count for name, count in self._lost[number].items() if count > 0}
+        self._last[number] = {name: counts.get(name, 0) + lost.get(name, 0) for name in {**counts, **lost}}
+        return _with_counts(facts, self._last[number])
+
+
+_Counts = dict[tuple[str, ...], float]  # by its place in a report
+_ROUTE_COUNTS = ("prompts", "compared", "doubted", "ended")
+_CLIENT_COUNTS = ("dropped", "turned_away")
+_NOT_ADDED = ("min_global_steps", "max_global_steps")
+
+
+def _counts(facts: Facts) -> _Counts:
+    """All that only grows."""
+    found: _Counts = {}
+    for name, value in facts.get("counters", {}).items():
+        if isinstance(value, Mapping):
+            found |= {("counters", name, key): each for key, each in value.items()}
+        elif name not in _NOT_ADDED:
+            found["counters", name] = value
+    for route in facts.get("tokenizers", ()):
+        found |= {("tokenizers", route["model"], name): route.get(name, 0) for name in _ROUTE_COUNTS}
+    clients = facts.get("clients") or {}
+    return found | {("clients", name): clients[name] for name in _CLIENT_COUNTS if name in clients}
+
+
+def _with_counts(facts: Facts, counts: _Counts) -> dict[str, Any]:
+    """The same with other counts. Those of a model that it does not name yet are left out: it has no route."""
+    counters = dict(facts.get("counters", {}))
+    routes = {route["model"]: dict(route) for route in facts.get("tokenizers", ())}
+    clients = dict(facts.get("clients") or {})
+    for (kind, name, *key), count in counts.items():
+        if kind == "counters" and key:
+            counters[name] = {**counters.get(name, {}), key[0]: count}
+        elif kind == "counters":
+            counters[name] = count
+        elif kind == "clients" and clients:
+            clients[name] = count
+        elif name in routes:
+            routes[name][key[0]] = count
+    changed = {"counters": counters, "tokenizers": list(routes.values()), "clients": clients}
+    return {**facts, **{name: value for name, value in changed.items() if name in facts}}
+
+
 def _counters(every: Sequence[Facts]) -> Counters:
     return together(msgspec.convert(each.get("counters", {}), Counters) for each in every)
 

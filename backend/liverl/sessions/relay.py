@@ -25,8 +25,8 @@ from liverl.util.decode import decode_json
 
 logger = logging.getLogger(__name__)
 
-# Seconds for which a request waits for a process that is being started again: that takes a second or two, and more with
-# many long sessions in the journals.
+# Seconds, from its first failed try, for which a request waits for a process that is being started again: that takes a
+# second or two, and more with many long sessions in the journals.
 WAIT_S = 60.0
 AGAIN_S = 0.1  # seconds between two tries
 _PASSED = ("Authorization", "x-api-key", "Content-Type")  # headers
@@ -53,11 +53,15 @@ class Relay:
     """The trainer's requests to all processes."""
 
     def __init__(
-        self, ways: Mapping[int, aiohttp.ClientSession], key: str, stops: Callable[[], bool]
+        self,
+        ways: Mapping[int, aiohttp.ClientSession],
+        key: str,
+        stops: Callable[[], bool],
+        whole: Callable[[int, Mapping[str, Any]], Mapping[str, Any]],
     ) -> None:
         """``ways``: to the socket of each process, by its number; ``key``: the control key; ``stops``: whether the
-        service is being stopped, and no process will be started again."""
-        self._ways, self._stops = ways, stops
+        service is being stopped, and no process will be started again; ``whole``: see ``Totals.take``."""
+        self._ways, self._stops, self._whole = ways, stops, whole
         self.gate = control_gate(key)
 
     def app(self) -> web.Application:
@@ -75,7 +79,7 @@ class Relay:
             return await self._ask(number, request.method, request.rel_url, headers, body)
 
         if (request.method, parts) == ("GET", ("sessions",)):
-            answer = _merged(await asyncio.gather(*map(ask, self._ways)))
+            answer = self._merged(await asyncio.gather(*map(ask, self._ways)))
         elif (request.method, parts) == ("PUT", ("backends",)):
             answers = await asyncio.gather(*map(ask, self._ways))
             answer = next((each for each in answers if not each.ok), answers[0])
@@ -87,16 +91,27 @@ class Relay:
         self, number: int, method: str, path: URL, headers: Mapping[str, str], body: bytes
     ) -> Relayed:
         url = URL("http://sessions").join(path)
-        end = clocks.ran() + WAIT_S
+        end: float | None = None
         while True:
             try:
                 async with self._ways[number].request(method, url, data=body, headers=headers) as response:
                     return Relayed(response.status, await response.read(), response.content_type)
             except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+                end = clocks.ran() + WAIT_S if end is None else end
                 if self._stops() or clocks.ran() > end:
                     words = f"process {number + 1} of the sessions does not answer: {error}"
                     return _error(503, words)
             await asyncio.sleep(AGAIN_S)
+
+    def _merged(self, answers: list[Relayed]) -> Relayed:
+        failed = next((each for each in answers if not each.ok), None)
+        if failed is not None:
+            return failed
+        every = [
+            self._whole(number, decode_json(each.body))
+            for number, each in zip(self._ways, answers, strict=True)
+        ]
+        return Relayed(200, msgspec.json.encode(merged_facts(every)))
 
 
 def _session(method: str, parts: tuple[str, ...], body: bytes) -> str:
@@ -109,14 +124,6 @@ def _session(method: str, parts: tuple[str, ...], body: bytes) -> str:
         except BAD_JSON:
             pass
     return ""
-
-
-def _merged(answers: list[Relayed]) -> Relayed:
-    failed = next((each for each in answers if not each.ok), None)
-    if failed is not None:
-        return failed
-    every: list[dict[str, Any]] = [decode_json(each.body) for each in answers]
-    return Relayed(200, msgspec.json.encode(merged_facts(every)))
 
 
 def _error(status: int, words: str) -> Relayed:

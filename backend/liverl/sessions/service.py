@@ -34,6 +34,7 @@ from liverl.sessions.worker import Worker
 from liverl.util import clocks
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
+from liverl.util.decode import decode_json
 from liverl.util.faults import Faults
 from liverl.util.http_server import Elsewhere, Gate, HttpServer
 from liverl.util.primary_address import primary_address
@@ -58,6 +59,39 @@ class Keys(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return "Keys(...)"
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """What the front has read and hands on, so that all processes have the same, whenever they start."""
+
+    settings: Settings
+    keys: Keys
+
+    def in_memory(self) -> int:
+        """A new file in memory with it: no other process of the host can see the keys in it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        fd = os.memfd_create("liverl-settings", os.MFD_CLOEXEC)
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(msgspec.json.encode(self))
+        return fd
+
+    @classmethod
+    def read(cls, fd: int) -> Handed:
+        """Read such a file, and close it.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is another one.
+        """
+        with os.fdopen(fd, "rb") as file:
+            file.seek(0)
+            try:
+                return decode_json(file.read(), type=cls)
+            except BAD_JSON as error:
+                raise ValueError(f"the settings that the front hands on: {error}") from error
 
 
 class Service:
@@ -137,7 +171,8 @@ class Service:
                 tokenizers.doubt = self._doubt(store, replicas)
             logger.info("restored %d open sessions", store.restore())
             self._read_replicas(replicas)
-            loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
+            if self._worker is None:  # else the front passes it on
+                loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
             async with self._serving(store, replicas) as servers:
                 self._state = "serving"
                 logger.info(

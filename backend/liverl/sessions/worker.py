@@ -27,7 +27,7 @@ FRONT_ENDED = 3  # exit code
 class Inherited(msgspec.Struct, frozen=True):
     """What the front gives a process that it starts. ``front``: its process id; the others are descriptors:
     ``link``: see ``Link``; ``control``: the listening socket of its trainer's part; ``receiving``, ``sending``: see
-    ``Handover``; ``lock``: see ``layout``."""
+    ``Handover``; ``lock``: see ``layout``; ``settings``: see ``Handed.read``."""
 
     front: int
     number: int
@@ -37,15 +37,27 @@ class Inherited(msgspec.Struct, frozen=True):
     receiving: int
     sending: dict[int, int]
     lock: int
+    settings: int
 
     @property
     def fds(self) -> list[int]:
         """All descriptors."""
-        return [self.link, self.control, self.receiving, *self.sending.values(), self.lock]
+        return [self.link, self.control, self.receiving, *self.sending.values(), self.lock, self.settings]
+
+
+_libc = ctypes.CDLL(None)
+
+
+def before_exec() -> None:
+    """What a process does between its fork and its program: from its first moment on it ends with the front, whatever
+    it does, as it must not write a journal, and holds the lock, when another front has started; and SIGHUP, which may
+    go to a whole process group, does not end it: the front passes it on."""
+    _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def inherited(text: str) -> Inherited:
-    """What the front has given this process, which ends with it from here on.
+    """What the front has given this process, which ends with it: see ``before_exec``.
 
     Raises:
         ValueError: it is not that, or the front has ended.
@@ -56,8 +68,6 @@ def inherited(text: str) -> Inherited:
         raise ValueError(f"{VARIABLE}: {error}") from error
     for fd in given.fds:
         os.set_inheritable(fd, False)
-    # Whatever this process does, it must not write a journal when another front has started.
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != given.front:
         raise ValueError("the front of the sessions has ended")
     return given

@@ -39,9 +39,9 @@ TICK_S = 1.0  # seconds between two looks at connections whose time is over
 WAITING = 1024  # connections that wait in the kernel to be accepted
 WRITE_BUFFER = 1 << 16  # bytes that are held for a client that does not read
 _CLOSE = {"Connection": "close"}
-# Seconds between two looks whether a response is complete behind which another request has arrived: it is at the next
-# round of the event loop as a rule.
-_ENDING_S = 0.001
+# Bytes of the next request, held until the response before it has gone, from which the connection is read no further.
+_MOST_HELD = 1 << 16
+_HEAD_ENDS = b"\r\n\r\n"
 _HEAD_HELD = 8 << 10  # bytes of a head that are held before aiohttp gets them; one line may have 8,190
 
 
@@ -250,15 +250,26 @@ class HttpServer:
             if refusal is not None:
                 return refusal
             async with self._share(request, guarded, connection.key):
-                return await self._handle(request)
+                response = await self._handle(request)
+            self._close_if_unread(request, response)
+            return response
         except web.HTTPRequestEntityTooLarge as error:
             return refused(413, f"the request body is too large: {error.text}")
+        except web.HTTPException as error:
+            self._close_if_unread(request, error)
+            raise
         except BodyLate:
             words = f"the request body did not arrive within {self.limits.body_timeout:g} s"
             return refused(408, words)
         finally:
             guarded.has_read(request)
             connection.request_ended(time.monotonic())
+
+    def _close_if_unread(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Close the connection behind an answer to a request whose body has not come, where the next request may be for
+        another process: where the body ends, only aiohttp knows."""
+        if self.shared and not request.content.is_eof():
+            response.force_close()
 
     def _refusal(self, request: web.BaseRequest, connection: Connection) -> web.Response | None:
         if tuple(request.version) not in HTTP.versions:
@@ -374,10 +385,13 @@ class _Guarded(asyncio.Protocol):
         self.connection: Connection | None = None
         self._request: web.BaseRequest | None = None  # whose body may be still to come
         self._since = 0.0  # monotonic seconds: of its head
-        # The body of the last request, if nothing was given to aiohttp since that was answered: the next one may be for
-        # another process. Used only where several share the socket.
-        self._answered: Any = None
-        self._looks: asyncio.TimerHandle | None = None
+        # Whether the last request was answered and nothing was given to aiohttp since: the next one may be for another
+        # process. Used only where several share the socket.
+        self._answered = False
+        self._head = 0  # bytes of the head of the request that aiohttp has, 0 if that is not known
+        self._given = 0  # bytes that aiohttp got since the beginning of that head
+        self._whole = True  # aiohttp has nothing of a request behind the one that was answered
+        self._paused = False  # because much is held
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -387,15 +401,14 @@ class _Guarded(asyncio.Protocol):
             received, self._received = self._received, None
             self.connection.received(time.monotonic(), received)
             if not transport.is_closing():
-                self._begin(received)
+                self._held = received
+                self._give()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.connection is not None:
             self._server.lost(self._transport, self.connection)
         self._held = b""
-        self._answered = None
-        if self._looks is not None:
-            self._looks.cancel()
+        self._answered = False
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
@@ -404,28 +417,28 @@ class _Guarded(asyncio.Protocol):
             return
         if self.connection is not None:
             self.connection.received(time.monotonic(), data)
-        if self._inner is not None and self._answered is None:
-            self._inner.data_received(data)
+        if self._inner is not None and not self._answered:
+            self._deliver(data)
             return
         self._held += data
-        if self._looks is None:
-            self._go_on()
+        self._go_on()
+        if len(self._held) >= _MOST_HELD and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Decide who serves the request of which the beginning is held, as soon as that can be told."""
-        self._looks = None
+        """Decide who serves the request of which the beginning is held, as soon as that can be told. Called again when
+        more arrives, when aiohttp waits for the next request, and when all of the response has gone."""
         if self._transport.is_closing() or not self._held:
             return
-        if self._answered is not None:
-            if not self._answered.is_eof():  # what has arrived is the rest of its body
-                self._give()
-                return
+        if self._answered:
             waiter = getattr(self._inner, "_waiter", None)
-            unsent = self._transport.get_write_buffer_size()
-            if waiter is None or waiter.done() or unsent:  # the response is not complete
-                self._looks = asyncio.get_running_loop().call_later(_ENDING_S, self._go_on)
+            if waiter is None or waiter.done():
                 return
-        if self.connection is not None and not self.connection.complete and _may_become_head(self._held):
+            if self._transport.get_write_buffer_size():
+                self._transport.set_write_buffer_limits(high=0)  # ``resume_writing`` is called at its end
+                return
+        if self._whole and not _head_end(self._held) and _may_become_head(self._held):
             return
         if self._server.leaves(self._transport, self._held):
             self._held = b""
@@ -434,23 +447,32 @@ class _Guarded(asyncio.Protocol):
         self._give()
 
     def _give(self) -> None:
-        """Give aiohttp what is held."""
-        data, self._held, self._answered = self._held, b"", None
-        if self._inner is None:
-            self._begin(data)
-        else:
-            self._inner.data_received(data)
+        """Give aiohttp what is held, which begins with a head."""
+        self._head, self._given = _head_end(self._held), 0
+        self._give_held()
 
-    def _begin(self, data: bytes) -> None:
-        self._inner = self._make()
-        self._inner.connection_made(self._transport)
+    def _give_held(self) -> None:
+        data, self._held, self._answered = self._held, b"", False
+        if self._paused:
+            self._paused = False
+            inner = self._inner
+            # Aiohttp may have paused it, too, and then goes on by itself.
+            if not (getattr(inner, "_buffer_paused", False) or getattr(inner, "_reading_paused", False)):
+                self._transport.resume_reading()
+        if self._inner is None:
+            self._inner = self._make()
+            self._inner.connection_made(self._transport)
+        self._deliver(data)
+
+    def _deliver(self, data: bytes) -> None:
+        self._given += len(data)
         self._inner.data_received(data)
 
     def began(self, request: web.BaseRequest) -> None:
         """Aiohttp has the head of a request. What is held belongs to that, as when a client sends several at once."""
         if self._held and self._inner is not None:
-            self._give()
-        self._answered = None
+            self._give_held()
+        self._answered = False
 
     def eof_received(self) -> bool | None:
         return None if self._inner is None else self._inner.eof_received()
@@ -471,6 +493,10 @@ class _Guarded(asyncio.Protocol):
             self.connection.stalled_since = None
         if self._inner is not None:
             self._inner.resume_writing()
+        if self._answered:
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+            # Not now: the transport, which has called this, does not expect to be closed meanwhile.
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def reads(self, request: web.BaseRequest) -> None:
         """The body of a request is awaited from now on."""
@@ -479,7 +505,14 @@ class _Guarded(asyncio.Protocol):
     def has_read(self, request: web.BaseRequest) -> None:
         """The request has its answer: its body is awaited no longer."""
         self._request = None
-        self._answered = request.content if self._server.shared else None
+        task = asyncio.current_task()
+        if not self._server.shared or task is None or not request.content.is_eof():
+            return  # behind a body that was not read nothing follows: see ``HttpServer._guarded``
+        self._answered = True
+        self._whole = bool(self._head) and self._given == self._head + (request.content_length or 0)
+        self._head = 0
+        # Aiohttp, which awaits this task too, waits for the next request before this is called.
+        task.add_done_callback(lambda _: self._go_on())
 
     def give_up_late_body(self, since: float) -> None:
         """End the request if its body has been awaited since before ``since`` (monotonic seconds). A transport that is
@@ -489,11 +522,18 @@ class _Guarded(asyncio.Protocol):
             request.content.set_exception(BodyLate())
 
 
+def _head_end(held: bytes) -> int:
+    """How many bytes a head and the empty lines before it have; 0 if it does not end here."""
+    begin = len(held) - len(held.lstrip(b"\r\n"))
+    return held.find(_HEAD_ENDS, begin) + len(_HEAD_ENDS) if held.find(_HEAD_ENDS, begin) >= 0 else 0
+
+
 def _may_become_head(held: bytes) -> bool:
-    """Whether these bytes, in which no head ends, may be the beginning of one. Of all else aiohttp says at once what is
-    wrong with it."""
-    lines = held.count(b"\n") == held.count(b"\r\n")
-    return len(held) < _HEAD_HELD and held[:1].isalpha() and held[:1].isupper() and lines
+    """Whether these bytes, in which no head ends, may be the beginning of one, behind the empty lines that some clients
+    send. Of all else aiohttp says at once what is wrong with it."""
+    begun = held.lstrip(b"\r\n")
+    lines = begun.count(b"\n") == begun.count(b"\r\n")
+    return len(held) < _HEAD_HELD and (not begun or (begun[:1].isalpha() and begun[:1].isupper())) and lines
 
 
 def refused(status: int, words: str, *, retry_after: int | None = None) -> web.Response:
