@@ -391,7 +391,7 @@ class SessionsStatus(msgspec.Struct, frozen=True):
     backends: tuple[str, ...] = ()  # URLs of the replicas that new sessions may use
     counters: dict[str, int | float] = {}
     silent: tuple[SilentSession, ...] = ()  # those that have been without a request for longest, at most 8
-    error: str | None = None  # why it keeps an older list of replicas
+    error: str | None = None  # why it keeps an older list of replicas, or which of its processes is down
     clients: Clients | None = None  # of the agents' port; of several workers the one with most without a key
     tokenizers: tuple[TokenRoute, ...] = ()  # of each model; none where the replicas make all tokens
 
