@@ -18,7 +18,7 @@ WORKERS = "harbor_runtime.num_workers"  # trials at once, where Harbor or the em
 # Where nothing holds trials back, all of a batch run at once: a smaller one has fewer of them. It cannot have more.
 BATCH = "training.train_batch_size"
 NOTHING = "no key of this run's configuration changes that"
-_FEWER = re.compile(rf"\b([Ll]ower |[Hh]alve |[Ff]ewer \w+ at once \(){re.escape(WORKERS)}\b")
+_FEWER = re.compile(rf"\b((?i:lower |halve |fewer \w+ at once \()){re.escape(WORKERS)}\b")
 _KEY = re.compile(r"(?<![\w./-])[a-z]\w*(?:\.[a-z]\w*)+(?![\w/])")
 _GPUS = re.compile(r"\b(?:more|fewer) GPUs\b|\bGPUs of their own\b|\bon its GPUs\b|\bif the GPUs have room\b")
 _VERBS = (
