@@ -40,7 +40,7 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     """List the checkpoints: step, size, whether they are complete and why not, the newest, the best, exported ones.
 
     Without RUN: of the live run, or of the run that has ended last. The best is the one with the largest value
-    of the first val-core/ metric by name after its step.
+    of the first val-core/ metric by name after its step; without a validation it is told by the training reward.
     """
     found = _found(run_to_read(run, run_root).path)
     if as_json:

@@ -120,6 +120,7 @@ async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
         assert "15s  75 %" in screen.line(" generate") and "▬" in screen.line(" generate")
         sums = screen.line("   model")
         assert "summed up" in sums and "▬" not in sums, "a sum over trials has no place on a time axis"
+        assert " % of all their time, before they ran" in screen.line("   queue"), "the shares are without it"
         lane = screen.line("fix-config-1" if size[0] > 80 else "fix-config")
         assert "1.00 v2" in lane
         drawn = lane[lane.index("v2") + 2 :]

@@ -160,7 +160,7 @@ class StepPane(ScrollPane):
     def _parts(self, one: StepTimeline, width: int, room: int) -> Iterator[Row]:
         whole = one.seconds or sum(one.parts.values())
         at = 0.0
-        waits = {what: seconds for what, seconds in one.waits.items() if what != "queue"}
+        waits = one.waits
         for part, seconds in one.parts.items():
             if whole and seconds >= _SHARE * whole:
                 lane = (
@@ -187,15 +187,20 @@ class StepPane(ScrollPane):
         whole: float | None,
         width: int,
     ) -> Iterator[Row]:
-        """What the trials waited for, as shares of generate. They are sums over all trials, which waited for one thing
-        after the other, each at its own times: they have no place on the axis."""
-        total = sum(waits.values())
-        for what in (what for what in WAITS if waits.get(what, 0.0) > 0.0):
+        """What the trials waited for as they ran, as shares of generate. They are sums over all trials, which waited
+        for one thing after the other, each at its own times: they have no place on the axis. Before that some waited
+        for a place among those that run: that has a share of all of their time."""
+        queued, every = waits.get("queue", 0.0), sum(waits.values())
+        total = every - queued
+        if queued > 0.0:
+            lane: list[Span] = [(f"{100 * queued / every:.0f} % of all their time, before they ran", "dim")]
+            yield self._lane(width, f"  {look('queue').word}", "text", "", lane)
+        for what in (what for what in WAITS if what != "queue" and waits.get(what, 0.0) > 0.0):
             share = waits[what] / total
             words = (
                 _share(seconds * share, whole) if seconds is not None and whole else f"{100 * share:.0f} %"
             )
-            lane: list[Span] = [(f"{100 * share:.0f} % of the time of all trials, summed up", "dim")]
+            lane = [(f"{100 * share:.0f} % of the time in which trials ran, summed up", "dim")]
             yield self._lane(width, f"  {look(what).word}", "text", words, lane)
 
     def _unknown(self, one: StepTimeline) -> Iterator[Row]:
