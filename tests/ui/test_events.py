@@ -104,7 +104,7 @@ async def test_level_and_text_filter_and_their_keys() -> None:
         assert "/proxy 5" in screen.title and "event 57." in screen.text and "event 60." not in screen.text
         assert all("proxy" in line for line in screen.text.splitlines()[1:] if "event" in line)
         assert not screen.app.source.asked, "what is typed is no command"
-        await screen.press("slash", "x")
+        await screen.press("slash", "end", "x")
         assert "no event matches" in screen.text
         await screen.press("enter", "up", "down", "enter", "escape")
         assert "event 60." in screen.text and isinstance(screen.app.screen, EventsScreen)

@@ -452,5 +452,5 @@ def test_a_recorded_failure_is_found_behind_exit_code_0(log: Path, tmp_path: Pat
 def test_the_check_for_an_oom_kill_names_no_file_that_this_host_lacks(check: str) -> None:
     """``cat /sys/fs/cgroup/memory.events`` failed on a host with version 1 of cgroups, and in a root cgroup."""
     counts = check[check.index("grep -s") :]
-    done = subprocess.run(["sh", "-c", counts], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["sh", "-c", counts], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == "" and "oom_kill " in done.stdout

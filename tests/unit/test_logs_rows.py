@@ -116,7 +116,9 @@ def test_what_was_typed_before_comes_back():
 def test_paste_takes_one_line_and_unknown_keys_are_not_taken():
     prompt = Prompt("include", "x")
     prompt.insert("a\x07b\nsecond")
-    assert prompt.text == "xab"
+    assert prompt.text == "ab", "what stood there before is selected"
+    prompt.insert("c")
+    assert prompt.text == "abc"
     assert not prompt.key("f5", None)
     assert not prompt.key("ctrl+c", "\x03")
 
@@ -124,6 +126,7 @@ def test_paste_takes_one_line_and_unknown_keys_are_not_taken():
 @given(st.text("ab c", max_size=300), st.text("xyz", max_size=80), st.integers(30, 120), st.integers(0, 300))
 def test_the_prompt_fits_and_shows_its_cursor(text, error, width, back):
     prompt = Prompt("include", text)
+    prompt.key("end", None)  # what stood there is selected no more
     prompt.cursor = max(0, len(text) - back)
     prompt.error = error
     row = prompt.row(width)

@@ -25,9 +25,8 @@ _AGAIN_S = 0.01  # seconds between two tries while the buffer is full
 # Connections that wait here for one process, beyond those in its buffer: all agents of a large step. Others are closed,
 # and their clients try again.
 MOST_WAITING = 2048
-MOST_BYTES = (
-    64 << 20
-)  # of what was read from these; a connection has its head, and of a large body what came with it
+# Bytes of what was read from these; a connection has its head, and of a large body what came with it.
+MOST_BYTES = 64 << 20
 _AT_ONCE = 32  # connections that are taken over in one round of the event loop
 _FULL = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS, errno.ENOMEM)
 _IN_MESSAGE, _IN_FILE = b"m", b"f"
