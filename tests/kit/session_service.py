@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from kit.token_replica import TokenReplica, call_text
 from liverl.sessions.replica_file import file_digest, replica_file
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
@@ -116,3 +118,25 @@ class Service:
         async with aiohttp.ClientSession() as http, http.post(url, json=body, headers=headers) as response:
             assert response.status == 200, await response.text()
             return dict((await response.json())["choices"][0]["message"])
+
+
+@contextlib.asynccontextmanager
+async def reading_replica() -> AsyncIterator[TokenReplica]:
+    """A replica that reads a file in each turn, named by the turn; not started yet."""
+    made = TokenReplica(lambda _prompt, turn: call_text("read_file", path=f"{turn}.txt"))
+    yield made
+    await made.stop()
+
+
+@contextlib.asynccontextmanager
+async def service_of(folder: Path, replica: TokenReplica, **settings: Any) -> AsyncIterator[Service]:
+    """The sessions before ``replica``, which is started; no process yet. All that were started are killed at the end.
+    ``settings``: further ones."""
+    made = Service(folder)
+    made.settings |= settings
+    made.list_replicas(await replica.start())
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.wait()
+    made.listener.close()

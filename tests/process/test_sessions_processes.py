@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kit.session_service import TOOL, USER, Service
+from kit.session_service import TOOL, USER, Service, reading_replica, service_of
 from kit.token_replica import TokenReplica, call_text
 from kit.trained import sampled_parts
 
@@ -27,21 +27,14 @@ NAMES = [f"task-{number:08d}" for number in range(12)]
 
 @pytest.fixture
 async def replica() -> AsyncIterator[TokenReplica]:
-    made = TokenReplica(lambda _prompt, turn: call_text("read_file", path=f"{turn}.txt"))
-    yield made
-    await made.stop()
+    async with reading_replica() as made:
+        yield made
 
 
 @pytest.fixture
 async def service(tmp_path: Path, replica: TokenReplica) -> AsyncIterator[Service]:
-    made = Service(tmp_path)
-    made.settings["processes"] = OF
-    made.list_replicas(await replica.start())
-    yield made
-    for process in made.processes:
-        process.kill()
-        process.wait()
-    made.listener.close()
+    async with service_of(tmp_path, replica, processes=OF) as made:
+        yield made
 
 
 class Agent:

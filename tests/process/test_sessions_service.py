@@ -19,8 +19,8 @@ import aiohttp
 import pytest
 from kit import sdk_agent
 from kit.sdk_agent import CALLS, WAYS, way_of
-from kit.session_service import USER, Service
-from kit.token_replica import TokenReplica, call_text
+from kit.session_service import USER, Service, reading_replica, service_of
+from kit.token_replica import TokenReplica
 from kit.trained import sampled_parts
 
 from liverl.embedded.tokenizer import EOS_ID, decode
@@ -35,20 +35,14 @@ def answered(reply: dict[str, Any]) -> list[Any]:
 
 @pytest.fixture
 async def replica() -> AsyncIterator[TokenReplica]:
-    made = TokenReplica(lambda _prompt, turn: call_text("read_file", path=f"{turn}.txt"))
-    yield made
-    await made.stop()
+    async with reading_replica() as made:
+        yield made
 
 
 @pytest.fixture
 async def service(tmp_path: Path, replica: TokenReplica) -> AsyncIterator[Service]:
-    made = Service(tmp_path)
-    made.list_replicas(await replica.start())
-    yield made
-    for process in made.processes:
-        process.kill()
-        process.wait()
-    made.listener.close()
+    async with service_of(tmp_path, replica) as made:
+        yield made
 
 
 async def test_it_serves_reports_and_stops(service: Service) -> None:
