@@ -420,10 +420,11 @@ async def _write_report(
 
     def write() -> None:
         present = {name for name in files(result.attempt) if (where / name).exists()}
-        alerts = past_alerts(run.events_since(0), result.started_at)
+        events = run.events_since(0)
+        alerts = past_alerts(events, result.started_at)
         hung = saved_in(RunDir(where).stacks(result.attempt))
-        resumed = resumed_words(run.events_since(0), result.attempt)
-        first = first_step.words(run.events_since(0), result.started_at)
+        resumed = resumed_words(events, result.attempt)
+        first = first_step.words(events, result.started_at)
         settings, serves = present_values(RunDir(where)), run.plan.serves
         text = report(
             *(snapshot, result, alerts, present, settings, hung, notes),

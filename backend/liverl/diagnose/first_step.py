@@ -88,20 +88,16 @@ def _spans(events: Sequence[Event]) -> dict[str, _Span]:
 def _chain(spans: dict[str, _Span], end: float) -> list[_Span]:
     """From the trainer back: what it waited for is what was ready last before it began, and so on."""
     chain: list[_Span] = []
-    last = spans.pop(_TRAINER, None)
-    if last is None:  # one without readiness: the step tells that it ran
-        last = max(spans.values(), key=lambda span: span.ended, default=None)
-        if last is None:
-            return []
+    # Without a trainer that was ready, the step tells that one ran.
+    last = spans.get(_TRAINER) or max(spans.values(), key=lambda span: span.ended, default=None)
     while last is not None and last.began <= end:
-        chain.insert(0, last)
-        spans.pop(last.name, None)
         began = last.began
+        chain.append(last)
         earlier = [span for span in spans.values() if span.began < began and span.ended <= began + _AT_ONCE]
         last = max(earlier, key=lambda span: span.ended, default=None)
         if last is not None:
             last = last._replace(ended=min(last.ended, began))
-    return chain
+    return chain[::-1]
 
 
 def _within(span: _Span, events: Sequence[Event]) -> Iterator[Part]:
