@@ -34,7 +34,9 @@ class LogRecords(msgspec.Struct, frozen=True):
     records that may matter were left out, because there are too many; ``survived``: the byte before which records were
     followed by so many healthy signs, most of them not among ``records``, that their process went on;
     ``served``: the byte of the last POST that was answered with 2xx, -1 without one; ``last_tracebacks``: offsets of
-    the tracebacks behind which their process wrote nothing more."""
+    the tracebacks behind which their process wrote nothing more; ``passed``: errors that the catalogue does not look
+    for and that their process survived, the first of each kind, with the number of further ones (at least) as its
+    ``repeated``; ``passed_more``: whether there were further ones that are not counted, of these or of other kinds."""
 
     log: str
     records: tuple[Record, ...]
@@ -44,6 +46,8 @@ class LogRecords(msgspec.Struct, frozen=True):
     survived: int = 0
     served: int = -1
     last_tracebacks: tuple[int, ...] = ()
+    passed: tuple[Record, ...] = ()
+    passed_more: bool = False
 
 
 class Exit(msgspec.Struct, frozen=True):

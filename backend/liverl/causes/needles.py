@@ -7,23 +7,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 _WORD = re.compile(r"\w+")
+# How characters of logs are spread, the most frequent first; all others are rarer
+_COMMON = " etaoinrsl0dc1mpu2.g3_45f:h876b9w/v-kyxTIEANSRPLCWOMDG,=()'[]FU"
 
 
 class Needles:
     """An index by words: a word within a needle, with other characters on both sides, is a whole word of every text in
-    which the needle stands. Only needles without such a word are searched for one by one."""
+    which the needle stands. Needles without such a word are searched for if the text has their rarest character."""
 
     def __init__(self, needles: Iterable[str]) -> None:
         within = {needle: _within(needle) for needle in dict.fromkeys(needles) if needle}
         often = Counter(word for words in within.values() for word in words)
         self._by_word: dict[str, list[str]] = {}
-        self._others: list[str] = []
+        self._by_character: dict[str, list[str]] = {}
         for needle, words in within.items():
             if words:
                 rarest = min(words, key=lambda word: (often[word], -len(word)))
                 self._by_word.setdefault(rarest, []).append(needle)
             else:
-                self._others.append(needle)
+                rarest = max(needle, key=_COMMON.find)
+                rarest = next((character for character in needle if character not in _COMMON), rarest)
+                self._by_character.setdefault(rarest, []).append(needle)
 
     def of(self, text: str) -> Iterator[str]:
         """Yield the needles that stand in ``text``, in no order."""
@@ -31,9 +35,10 @@ class Needles:
             for needle in self._by_word[word]:
                 if needle in text:
                     yield needle
-        for needle in self._others:
-            if needle in text:
-                yield needle
+        for character in self._by_character.keys() & set(text):
+            for needle in self._by_character[character]:
+                if needle in text:
+                    yield needle
 
     def any_of(self, text: str) -> bool:
         """Whether a needle stands in ``text``."""

@@ -249,11 +249,17 @@ def joint(
         ids.setdefault(one.row.id, one)
     for one in read:
         row = one.row
-        for key in ("of", "before"):
+        for key in ("of", "before", "supposes"):
             for name in getattr(row, key):
                 if name not in ids and name not in others and name not in known:
                     hint = did_you_mean(name, [*ids, *known])
                     yield one.fault(key, f"there is no row {name}{hint and f'; {hint}'}")
+        for name in row.supposes:
+            other_row = ids[name].row if name in ids else known.get(name)
+            if other_row is not None and other_row.supposes:
+                yield one.fault(
+                    "supposes", f"{name} supposes something itself; expected rows that are certain"
+                )
         for name in row.gives_way_to:
             if name not in printers:
                 hint = did_you_mean(name, printers)

@@ -51,7 +51,8 @@ class Signature(msgspec.Struct, frozen=True):
     a cause. A ``consequence`` is shown as the cause only if nothing else is found, with the words that the cause is
     unknown; ``noise`` never counts. ``of``: for a consequence, ids of the rows that can cause it; empty: any cause.
     ``before``: ids of rows that match some of the same records, of which this one tells more; the order of rows means
-    nothing else.
+    nothing else. ``supposes``: ids of rows that state for certain what this one only supposes ("the disk is probably
+    full"): where one of them explains another record of the failure, it is the cause, and this record a proof of it.
 
     ``title``, ``cause``, ``fix``, ``command``, ``ended_process`` and the values of ``patch`` may name captured groups
     in braces; in ``fix`` of a row that captures ``key`` also ``meant``, the nearest key of verl in parentheses, or
@@ -101,6 +102,7 @@ class Signature(msgspec.Struct, frozen=True):
     patch: dict[str, str] = {}
     of: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    supposes: tuple[str, ...] = ()
     gives_way_to: tuple[str, ...] = ()
     severity: Literal["info", "warning", "critical"] = "critical"
     fails: Fails = "process"

@@ -1,4 +1,4 @@
-"""The report of an attempt that has ended: one page of Markdown for a reader who was not there. Pure."""
+"""The report of an attempt, ended or still running: one page of Markdown for a reader who was not there. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from liverl.causes.inputs.shown import unchecked, words_of
 from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import sentences
 from liverl.diagnose.where.words import lines
-from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
-from liverl.observe.metrics.rewards import change
+from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, StepTime, Symptom
+from liverl.observe.metrics.rewards import change, course_words
 from liverl.procs.stack_text import Saved, in_order, quoted
-from liverl.rundir.commands import next_command
+from liverl.rundir.commands import next_command, run_option
 from liverl.util import redact
 from liverl.util.ages import duration
 from liverl.util.plural import quantity
@@ -125,23 +125,77 @@ def report(
         *(f"- {note}" for note in notes),
         "",
         *_why(snapshot, result),
-        *_alerts(snapshot, result, alerts),
+        *_alerts(snapshot, result.cause, alerts),
         *_hangs(stacks),
-        *_files(snapshot, result, present),
+        *_files(snapshot, result.attempt, present),
     ]
     return redact.value("\n".join(lines) + "\n")
+
+
+def running_report(
+    snapshot: Snapshot,
+    alerts: Sequence[PastAlert],
+    present: Container[str],
+    settings: Mapping[str, str] | None = None,
+    stacks: Sequence[Saved] = (),
+    *,
+    serves: str = "",
+    resumed: str = "",
+    first: str = "",
+    made: bool = True,
+) -> str:
+    """The page of an attempt that has not ended, as of its ``snapshot``, without secrets. See ``report``; ``made``:
+    whether this attempt has finished a step."""
+    lines = [
+        f"# {snapshot.run}, attempt {snapshot.attempt}: {still_running(snapshot, made=made)}",
+        "",
+        f"- state: {snapshot.state}, {_quoted(snapshot.phase)}",
+        f"- time: {_clock(snapshot.started_at)} to now, {duration(snapshot.at - snapshot.started_at)} so far; seen at "
+        f"{_clock(snapshot.at)}",
+        f"- steps: {_steps(snapshot, made=made)}",
+        *_figures(snapshot, settings or {}, serves, snapshot.attempt),
+        *(f"- {note}" for note in (resumed, first) if note),
+        "",
+        *_alerts(snapshot, None, alerts, "now"),
+        *_hangs(stacks),
+        *_files(snapshot, snapshot.attempt, present),
+    ]
+    return redact.value("\n".join(lines) + "\n")
+
+
+def still_running(snapshot: Snapshot, *, made: bool) -> str:
+    """``still running, as of 14:03:07, step 12 of 40``. ``made``: whether this attempt has finished a step."""
+    step = f"step {_steps(snapshot, made=True)}" if made else "no step of this attempt yet"
+    return f"still running, as of {time.strftime('%H:%M:%S', time.localtime(snapshot.at))}, {step}"
+
+
+def _steps(snapshot: Snapshot, *, made: bool) -> str:
+    of = f" of {snapshot.total_steps}" if snapshot.total_steps else ""
+    if made:
+        return f"{snapshot.step or 0}{of}"
+    before = f"; step {snapshot.step} was the last one before it" if snapshot.step else ""
+    return f"0{of} in this attempt{before}"
 
 
 def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str], serves: str) -> Iterator[str]:
     total = result.total_steps or snapshot.total_steps
     wanted = f" of {total}" + (f" (from {result.steps_by})" if result.steps_by else "") if total else ""
-    rewards, trials = snapshot.rewards, snapshot.trials
     yield f"- state: {result.state}, exit code {result.exit_code}"
     took = duration(result.ended_at - result.started_at)
     yield f"- time: {_clock(result.started_at)} to {_clock(result.ended_at)}, {took}"
     yield f"- steps: {result.steps}{wanted}"
+    yield from _figures(snapshot, settings, serves, result.attempt)
+    if (command := next_command(result)) is not None:
+        yield f"- go on with: `{command}`"
+
+
+def _figures(snapshot: Snapshot, settings: Mapping[str, str], serves: str, attempt: int) -> Iterator[str]:
+    """What was measured and what ran, ended or not."""
+    rewards, trials = snapshot.rewards, snapshot.trials
     if (ends := change(rewards)) is not None:
-        yield f"- mean reward: {ends[0]:.3f} in the first three steps, {ends[1]:.3f} in the last three"
+        course = course_words(rewards.course)
+        verdict = f": {course}" if course else ""
+        yield f"- mean reward: {ends[0]:.3f} in the first three steps, {ends[1]:.3f} in the last three{verdict}"
     elif rewards.last is not None:
         yield f"- mean reward of {quantity(rewards.steps, 'step')}: {rewards.last:.3f}"
     if trials.total:
@@ -154,14 +208,17 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str], s
     replicas = snapshot.replicas
     yield f"- topology: {snapshot.topology}, {quantity(replicas.expected, 'replica')}, host {snapshot.backend.host}"
     if snapshot.step_time is not None:
-        yield from (f"- {_quoted(line)}" for line in lines(snapshot.step_time))
+        yield from step_time_lines(snapshot.step_time)
     for name, where in snapshot.trackers.items():
         yield f"- {name}: {where}"
     for changed in snapshot.changes:
-        if changed.attempt == result.attempt:
+        if changed.attempt == attempt:
             yield f"- changed for this attempt: {changed.words}"
-    if (command := next_command(result)) is not None:
-        yield f"- go on with: `{command}`"
+
+
+def step_time_lines(time: StepTime) -> list[str]:
+    """Where the time of a step goes, as the report says it: its shares, its bottleneck, what is slower."""
+    return [f"- {_line(line)}" for line in lines(time)]
 
 
 def _why(snapshot: Snapshot, result: Result) -> Iterator[str]:
@@ -194,7 +251,7 @@ def _explained(cause: Cause) -> Iterator[str]:
     for one in cause.evidence[:MOST_EVIDENCE]:
         yield f"- seen: {_quoted(one.text)}"
     if cause.fix:
-        yield f"- what to do: {_quoted(cause.fix)}"
+        yield f"- what to do: {_line(cause.fix)}"
     for key, value in cause.patch.items():
         yield f"- change: `{key}: {value}`"
     if cause.command:
@@ -207,7 +264,10 @@ def _state(service: ServiceStatus) -> str:
     return "failed" if service.state == "failed" else "failed too often"
 
 
-def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> Iterator[str]:
+def _alerts(
+    snapshot: Snapshot, cause: Cause | None, alerts: Sequence[PastAlert], last: str = "at the end"
+) -> Iterator[str]:
+    """``last``: when the snapshot is of, in words."""
     if not alerts:
         return
     yield "## Alerts"
@@ -227,15 +287,15 @@ def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> 
             yield f"{when}{_quoted(alert.text)}"
             yield from _later(alert, alert.newest, f"at {_clock(alert.newest_at)}")
             if alert.ended is None and alert.fix:
-                yield f"  - what to do: {_quoted(alert.fix)}"
-        elif alert.id in ids_for(result.cause):
+                yield f"  - what to do: {_line(alert.fix)}"
+        elif alert.id in ids_for(cause):
             yield f"{when}{_quoted(symptom.title)}, as told above"
         else:
             yield f"{when}{_quoted(alert.text)}"
-            yield from _later(alert, sentences(symptom.title, symptom.cause), "at the end")
+            yield from _later(alert, sentences(symptom.title, symptom.cause), last)
             yield from _help(symptom)
     if len(alerts) > MOST_ALERTS:
-        yield f"- and {len(alerts) - MOST_ALERTS} more: `liverl-tui events --run {snapshot.run}`"
+        yield f"- and {len(alerts) - MOST_ALERTS} more: `liverl-tui events{run_option(snapshot.run_dir)}`"
     yield ""
 
 
@@ -246,7 +306,7 @@ def _later(alert: PastAlert, words: str, when: str) -> Iterator[str]:
 
 
 def _help(symptom: Symptom) -> Iterator[str]:
-    yield f"  - what to do: {_quoted(symptom.fix)}"
+    yield f"  - what to do: {_line(symptom.fix)}"
     for key, value in symptom.patch.items():
         yield f"  - change: `{key}: {value}`"
     for one in symptom.evidence[:MOST_EVIDENCE]:
@@ -269,20 +329,29 @@ def _hangs(stacks: Sequence[Saved]) -> Iterator[str]:
         yield ""
 
 
-def _files(snapshot: Snapshot, result: Result, present: Container[str]) -> Iterator[str]:
+def _files(snapshot: Snapshot, attempt: int, present: Container[str]) -> Iterator[str]:
     yield "## Files"
     yield ""
     yield f"Below `{snapshot.run_dir}`:"
     yield ""
-    for name, what in files(result.attempt).items():
+    for name, what in files(attempt).items():
         if name in present:
             yield f"- `{name}`: {what}"
 
 
+def _line(text: str) -> str:
+    """The text on one line, whole: an advice may end in the command that tells what to do."""
+    return " ".join(text.split())
+
+
 def _quoted(text: str) -> str:
-    """The text on one line, cut."""
-    one = " ".join(text.split())
-    return one if len(one) <= _LONGEST else one[: _LONGEST - 1] + "…"
+    """The text on one line, cut between two words: half a path is none."""
+    one = _line(text)
+    if len(one) <= _LONGEST:
+        return one
+    kept = one[: _LONGEST - 1]
+    whole = kept if one[_LONGEST - 1] == " " else kept.rpartition(" ")[0]
+    return f"{(whole or kept).rstrip()} …"
 
 
 def _clock(at: float) -> str:

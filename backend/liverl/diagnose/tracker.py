@@ -27,6 +27,7 @@ GOING = ("starting", "running")  # states of a run in which its services should 
 DOWN = ("failed", "gave_up")  # states of a service that is not started again
 FEWEST = 4  # fewer trials are too few to judge a share of them
 SHOWN = 8  # pieces of evidence at most
+_FIRST_LOOKS = 60.0  # seconds until all that was there before the first look has been read
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 
@@ -117,14 +118,16 @@ Evaluate = Callable[[Window], Iterator[Symptom | Resolved]]
 @dataclass(frozen=True)
 class Rule:
     """A function that yields symptoms. ``hold``: seconds for which a symptom must persist before it is reported;
-    ``linger``: seconds without it before it counts as cleared. ``alerts``: the ids of its symptoms without what follows
-    the first colon, each with what it means beside what the function's docstring says of all of them; None: the one
-    that is called like the function. The reference shows both."""
+    ``linger``: seconds without it before it counts as cleared. ``stands``: its symptoms say themselves since when
+    something stands still, which counts in place of the time of the raise. ``alerts``: the ids of its symptoms without
+    what follows the first colon, each with what it means beside what the function's docstring says of all of them;
+    None: the one that is called like the function. The reference shows both."""
 
     look: Evaluate
     hold: float = 0.0
     linger: float = 30.0
     alerts: Mapping[str, str] | None = field(default=None, hash=False)
+    stands: bool = False
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -134,22 +137,33 @@ class Rule:
 
 class SymptomChange(NamedTuple):
     """One thing to report. ``worse``: was reported before, and is more severe now; ``muted``: would be new, but the
-    user has muted it (``diagnosis.mute``). A symptom that is ``cleared`` is given as it was reported last."""
+    user has muted it (``diagnosis.mute``). A symptom that is ``cleared`` is given as it was reported last; ``step``:
+    the last step that it was seen in."""
 
     what: Literal["new", "worse", "cleared", "muted"]
     symptom: Symptom
+    step: int | None = None
+
+    @property
+    def last_step(self) -> str:
+        """In words the last step that it was seen in, if it was reported for another one."""
+        return f", last seen in step {self.step}" if self.step not in (None, self.symptom.step) else ""
 
 
 @dataclass
 class _Case:
     symptom: Symptom
     rule: Rule
-    first: float  # Unix time of its first detection ...
-    last: float | None  # ... and of its last one; None: detected by an earlier backend
+    first: float  # Unix time at which it was raised; until then that of its first detection
+    last: float | None  # Unix time of its last detection; None: detected by an earlier backend
     told: Symptom | None = None  # as it was reported last; ``symptom`` may speak of a later step
     reported: int = -1  # rank of the severity that was reported; -1: none was
     held: bool = False  # it has persisted for as long as its rule asks
     muted: bool = False
+    # Its time is known and before its raise: it stands, or was there before the first look.
+    early: bool = False
+    # Unix time since when each rule has detected it: several may speak of one symptom.
+    since: dict[Rule, float] = field(default_factory=dict)
 
     @property
     def shown(self) -> bool:
@@ -157,11 +171,13 @@ class _Case:
         return self.reported >= 0 or self.held
 
 
-_TAKEN_OVER = Rule(lambda _: iter(()), linger=60.0)  # until its own rule detects it again
+_TAKEN_OVER = Rule(lambda _: iter(()), linger=_FIRST_LOOKS)  # until its own rule detects it again
 
 
 class Diagnosis:
-    """The symptoms of a run over its updates. ``earlier``: symptoms that an earlier backend has reported already;
+    """The symptoms of a run over its updates. Each has the time at which it was raised, which its events have, too:
+    from there its age counts, and what its end says. One that is raised anew begins anew. What was there before the
+    first look keeps the time that its rule knows. ``earlier``: symptoms that an earlier backend has reported already;
     ``told``: ids of muted ones that it has named."""
 
     def __init__(
@@ -175,6 +191,8 @@ class Diagnosis:
             s.id: _Case(s, _TAKEN_OVER, s.since or 0.0, None, s, _RANK[s.severity]) for s in earlier
         }
         self._before: Snapshot | None = None
+        self._began: float | None = None  # Unix time of the first look
+        self._cleared: dict[str, float] = {}  # id -> Unix time at which it was told as over last
 
     @property
     def holding(self) -> bool:
@@ -184,7 +202,9 @@ class Diagnosis:
     def update(self, now: Snapshot, beside: RunContext) -> list[SymptomChange]:
         """Apply all rules to a new snapshot; returns what is to be reported. Snapshots must come in order of time."""
         window, at = Window(now, self._before, beside), now.at
+        taken_over = {name for name, case in self._cases.items() if case.rule is _TAKEN_OVER}
         self._before = now
+        self._began = self._began or at
         resolved: set[str] = set()
         for rule in self._rules:
             for result in rule.look(window):
@@ -192,6 +212,8 @@ class Diagnosis:
                     resolved.add(result.id)
                 else:
                     self._detect(fitted(result, beside.means), rule, now)
+        # A rule that has not read all yet sees nothing: that ends no alert of the backend before this one.
+        resolved -= taken_over
         news: list[SymptomChange] = []
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last
@@ -200,9 +222,15 @@ class Diagnosis:
             if name in resolved or absent > (case.rule.linger if case.shown else 0.0):
                 del self._cases[name]
                 if case.reported >= 0:
-                    news.append(SymptomChange("cleared", case.told or case.symptom))
-            elif absent == 0.0 and at - case.first >= case.rule.hold:
+                    self._cleared[name] = at
+                    # A rule may end it because another alert says more: then it was not seen last in that step.
+                    last = None if name in resolved else case.symptom.step
+                    news.append(SymptomChange("cleared", case.told or case.symptom, last))
+            elif absent == 0.0 and at - case.since.get(case.rule, at) >= case.rule.hold:
                 rank = _RANK[case.symptom.severity]
+                if not case.early and (not case.shown or (case.reported < 0 and not case.muted)):
+                    case.first = at  # it is raised now
+                    case.symptom = msgspec.structs.replace(case.symptom, since=at)
                 case.held = True
                 if case.muted:
                     case.reported = -1  # it is new again if it is no longer muted
@@ -216,17 +244,27 @@ class Diagnosis:
         self.muted = self._listed(muted=True)
         return news
 
+    def began(self, name: str) -> float:
+        """Unix time at which the condition of a symptom was there first, as far as that is known."""
+        case = self._cases[name]
+        return min((case.first, *case.since.values()))
+
     def _listed(self, *, muted: bool) -> tuple[Symptom, ...]:
         shown = (case.symptom for case in self._cases.values() if case.shown and case.muted == muted)
         return tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
 
     def _detect(self, symptom: Symptom, rule: Rule, now: Snapshot) -> None:
         case, at = self._cases.get(symptom.id), now.at
+        # The stamp of a file or of a log is of another clock than ours: of another host, or set since.
+        first = at if symptom.since is None else min(max(symptom.since, now.started_at), at)
         if case is None:
-            # The stamp of a file or of a log is of another clock than ours: of another host, or set since.
-            first = at if symptom.since is None else min(max(symptom.since, now.started_at), at)
-            case = self._cases[symptom.id] = _Case(symptom, rule, first, at)
+            began = self._began or at
+            early = first < began and at - began <= _FIRST_LOOKS and symptom.id not in self._cleared
+            if rule.stands and symptom.since is not None:
+                first, early = max(first, self._cleared.get(symptom.id, first)), True
+            case = self._cases[symptom.id] = _Case(symptom, rule, first if early else at, at, early=early)
         case.rule = rule
+        case.since.setdefault(rule, first)
         case.symptom = msgspec.structs.replace(symptom, since=case.first)
         case.last = at
 
@@ -238,9 +276,9 @@ def words(news: SymptomChange, now: float, *, with_run: bool = False) -> tuple[s
     if news.what == "muted":
         return f"muted by diagnosis.mute: {symptom.id}: {point(symptom.title)}", "info"
     if news.what == "cleared":
-        minutes, seconds = divmod(int(now - (symptom.since or now)), 60)
+        minutes, seconds = divmod(max(0, int(now - (symptom.since or now))), 60)
         if with_run:
             return f'ended with the run after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
         end = "over" if symptom.severity == "info" else "resolved"  # of what is no fault nothing was resolved
-        return f'{end} after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
+        return f'{end} after {minutes}m{seconds:02}s: "{point(symptom.title)}"{news.last_step}', "info"
     return sentences(symptom.title, symptom.cause), LEVELS[symptom.severity]

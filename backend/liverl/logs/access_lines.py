@@ -7,8 +7,9 @@ show. Nor are they counted as traffic (``posts_in``).
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
+
+from liverl.util.late_pattern import late_pattern
 
 # what health checks, scrapers and the list of models ask for, with sub-paths such as /health/liveliness
 _POLLS = "health|healthz|ping|metrics|policy_version|version|load|v1/models|models|model/info|v1/model/info"
@@ -18,7 +19,7 @@ _CALLS = (
     r"chat/completions(?:/(?:de)?render)?|completions|messages|responses|embeddings|rerank|score|classify|tokenize"
     r"|detokenize|generate"
 )
-_LINE = re.compile(
+_LINE = late_pattern(
     r'"(?:GET|HEAD|POST|OPTIONS) '
     rf'(?:/(?:{_POLLS})(?:/[^\s?"]*)?|(?:/[^\s?"]*)?/(?:{_CALLS}))/?(?:\?[^\s"]*)?'
     r' HTTP/\d(?:\.\d)?" 2\d\d'
@@ -26,11 +27,11 @@ _LINE = re.compile(
     r"(?: [A-Z][A-Za-z -]{0,40}| [\d-]+(?: .{0,400})?)?(?: \[repeated \d+x across cluster\].*)?\s*$"
 )
 # Of the sessions (liverl.sessions): trials, and the trainer that opens and ends them. Any other request is an event.
-_SESSIONS = re.compile(
+_SESSIONS = late_pattern(
     r'"(?:GET|HEAD|POST|PUT) /(?:sess/[^\s?"]+|sessions(?:/[^\s?"]*)?|health|backends)/?(?:\?[^\s"]*)?'
-    r' HTTP/\d(?:\.\d)?" 2\d\d, \d+\.\d+ s(?: \[repeated \d+x across cluster\].*)?\s*$'
+    r' HTTP/\d(?:\.\d)?" 2\d\d, \d+\.\d+ s(?:; \d+ more succeeded before)?(?: \[repeated \d+x across cluster\].*)?\s*$'
 )
-_OF_SESSIONS = re.compile(r"liverl-sessions: \S{1,80} $")
+_OF_SESSIONS = late_pattern(r"liverl-sessions: \S{1,80} $")
 # With these a trainer moves weights, or puts an engine to sleep for it: they change a server, and no trial waits for an
 # answer. As they begin: vllm/entrypoints/serve (0.24) and sglang/srt/entrypoints/http_server.py.
 UPDATES = (

@@ -4,8 +4,29 @@ from __future__ import annotations
 
 import re
 
+from liverl.logs.prefix_chain import split_prefixes
+
 # "[00:08<00:02,  2.83s/it, loss=0.3]", "[00:00, 251231.07 examples/s]"
 _BAR = re.compile(r"\[(?:\d{1,4}:)?\d\d:\d\d[<,][^\[\]\n]{1,200}\](?=\S)")
+
+
+_TRAINING = "Training Progress:"  # of verl's trainer, and of ours
+# Nothing but what tqdm draws: a value that somebody has put into the bar stands nowhere else
+_WHOLE = re.compile(
+    rf"\s*{_TRAINING}\s{{0,4}}(?:\d{{1,3}}%\|[\s\d#\u2588-\u258f]{{0,200}}\|?\s?)?\d{{1,12}}(?:/\d{{1,12}}|it)"
+    r" \[[\d:]{4,12}(?:<[\d:?]{1,12})?(?:, {1,3}[\d.?]{1,10}(?:s/it|it/s))?\]\s*"
+)
+
+
+def may_have_training_bar(text: str) -> bool:
+    """Whether ``text``, of any number of lines, may hold the trainer's progress bar. Quick."""
+    return _TRAINING in text
+
+
+def is_training_bar(line: str) -> bool:
+    """Whether a plain line is nothing but the trainer's progress bar: how many steps are done, and a guess at the time
+    that is left, which the interface tells at the top, by the newest steps."""
+    return _TRAINING in line and _WHOLE.fullmatch(split_prefixes(line).text) is not None
 
 
 def behind_bar(text: str) -> int:

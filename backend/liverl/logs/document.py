@@ -61,6 +61,10 @@ class Document(ABC):
         """Return the Unix time at which the line was written."""
         return place.segment.times.time_at(max(0, place.offset))
 
+    def shown_time_of(self, place: Place) -> float:
+        """Return the Unix time to show beside a line that says none."""
+        return self.time_of(place)
+
     @property
     def end(self) -> float:
         """Return the Unix time at which the newest line was written; 0 if there is none."""
@@ -142,6 +146,10 @@ class Merged(Document):
     def time_of(self, place: Place) -> float:
         """See ``Document.time_of``."""
         return self._spoken[place.segment].at(max(0, place.offset))
+
+    def shown_time_of(self, place: Place) -> float:
+        """See ``Document.shown_time_of``: not before the stamp of the line above."""
+        return self._spoken[place.segment].shown_at(max(0, place.offset))
 
     def key(self, place: Place) -> tuple[float, ...]:
         """Order by time, then by file, then by offset."""

@@ -42,7 +42,7 @@ def also_written(log: Path) -> list[Path]:
     written = read_log_name(log.name)
     if written is None or written.service != "trainer":
         return []
-    files = [f for f in _logs_in(log.parent) if f.generation == written.generation and f.path.is_symlink()]
+    files = [f for f in _logs_in(log.parent, links=True) if f.generation == written.generation]
     order = sorted(files, key=lambda f: (f.service != TRAIN_LOG, f.service))
     return [file.path for file in order]
 
@@ -74,9 +74,12 @@ def history(run: RunDir) -> dict[str, list[LogFile]]:
     return by_service
 
 
-def _logs_in(folder: Path) -> list[LogFile]:
+def _logs_in(folder: Path, *, links: bool = False) -> list[LogFile]:
+    """The logs in a folder. ``links``: only links, which the list of the folder tells apart: no file is looked at, as
+    a run of many replicas has a log of each."""
     try:
-        names = os.listdir(folder)
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if not links or entry.is_symlink()]
     except OSError:
         return []
     return [LogFile(*name, folder / entry) for entry in names if (name := read_log_name(entry)) is not None]

@@ -33,17 +33,19 @@ class Follower:
             return 0
         return stat.st_size - self.offset if stat.st_size > self.offset else max(1, stat.st_size)
 
-    def poll(self, cap: int = 1 << 20, *, newest: bool = False) -> bytes:
+    def poll(
+        self, cap: int = 1 << 20, *, newest: bool = False, status: os.stat_result | None = None
+    ) -> bytes:
         """Return up to ``cap`` appended bytes; ``b""`` if there are none or the file does not exist (yet).
 
         With ``newest``, only the last ``cap`` bytes of a larger backlog are returned. An unchanged file costs
-        one ``stat``.
+        one ``stat``, none with its ``status``, where the caller has just asked for it.
 
         Raises:
             OSError: the file exists and cannot be read.
         """
         try:
-            stat = os.stat(self.path)
+            stat = os.stat(self.path) if status is None else status
         except (FileNotFoundError, NotADirectoryError):
             return b""
         if (stat.st_dev, stat.st_ino, stat.st_size) == self._identity and self.offset >= stat.st_size:

@@ -81,7 +81,9 @@ def parse_head(text: str) -> LineHead:
     match = None
     if _MAY.match(text):
         start = text[:LONGEST_HEAD]
-        match = next((found for style in _STYLES if (found := style.match(start)) is not None), None)
+        for style in _STYLES:
+            if (match := style.match(start)) is not None:
+                break
     if match is None:
         late = _CANCELLED.match(text) if text.startswith(("slurm", "srun")) else None
         return LineHead("", moment_of(late) if late is not None else None, level, "", text)

@@ -24,10 +24,11 @@ class TailIndex:
         last = _last_entry(self.path)
         self._size, self._at = last if last is not None else (0, 0.0)
 
-    def tick(self, now: float) -> bool:
+    def tick(self, now: float, status: os.stat_result | None = None) -> bool:
         """Append an entry if the log has grown and the last entry is old enough; ``now`` is Unix time.
 
-        Returns whether an entry was written. Costs one ``stat`` if there is nothing to do.
+        Returns whether an entry was written. Costs one ``stat`` if there is nothing to do, none with the ``status`` of
+        the log, where the caller has just asked for it.
 
         Raises:
             RefusedFileError: the log or the index is no regular file.
@@ -36,7 +37,7 @@ class TailIndex:
         if 0 <= now - self._at < self.interval:
             return False
         try:
-            status = self.log.stat()
+            status = self.log.stat() if status is None else status
         except FileNotFoundError:
             return False
         require_regular(status.st_mode, self.log)

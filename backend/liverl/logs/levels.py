@@ -9,6 +9,7 @@ from liverl.logs.bars import behind_bar
 from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.tracebacks import final_of
 from liverl.model import Level
+from liverl.util.late_pattern import late_pattern
 
 RANK: dict[Level, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 HEAD = 160  # leading characters of a line that are searched for a level
@@ -57,31 +58,31 @@ _WORD = "(" + "|".join(sorted(_WORDS, key=len, reverse=True)) + ")"
 # An optional time, an optional logger's name with its separator, then the word:
 # "INFO 11-20 23:51:23 [core.py:1]", "2026-11-21 00:17:39,002 INFO worker.py:2", "00:16:46 - LiteLLM Proxy:ERROR: "
 # (possessive quantifiers: lines of only bars and blanks must not be slow)
-_LOGGER = re.compile(
+_LOGGER = late_pattern(
     r"[\[(<|\s]*+(?:\d[\d:.,/+\- ]*+(?:T\d[\d:.,+\-]*+)?+Z?+[\])>|\s,\-]*+)?+"
     r"(?:[A-Za-z_][\w. \-/]{0,60}?(?:[:|\]]|\s-)\s*+)?"
     r"[\[(<|]*+" + _WORD + r"\s{0,8}(?=[\s:|\]>),\-]|$)"
 )
 # torch "[rank0]:W1121 00:18:39.123", Ray's C++ "[2026-11-21 00:17:39,002 E 12 34] (raylet)", glog "I0521 12:00:00"
 # (torch writes the month without a leading zero, and some builds write no time: "[E321 02:07:08.4 ", "[E a.cpp:737]")
-_LETTER = re.compile(
+_LETTER = late_pattern(
     r"\[?(?:([DIWEFC])\d{3,4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ([DIWEFC]) \d+ \d+\]"
     r"|(?<=\[)([DIWEFC]) [\w./-]{1,80}\.(?:cpp|cc|cu|h):\d+\])"
 )
-_NCCL = re.compile(r"(?:\[[\d:./T -]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] .{0,60}?NCCL (INFO|WARN)")
-_FIELD = re.compile(
+_NCCL = late_pattern(r"(?:\[[\d:./T -]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] .{0,60}?NCCL (INFO|WARN)")
+_FIELD = late_pattern(
     r'(?:\b(?:level|lvl|severity)=|"(?:log[._])?(?:level|severity|levelname|lvl)" ?: ?)"?(\w+)', re.IGNORECASE
 )
 # nginx "2026/11/21 00:17:39 [error] 7#7: ", "nginx: [emerg] ", Envoy "[2026-11-21 00:17:39.206][15][warning][config] "
-_BRACKET = re.compile(
+_BRACKET = late_pattern(
     r"(?:nginx: |\[[\d :.,T-]{10,30}\](?:\[\d{1,10}\])?|[\d/:.,\-T ]*)"
     r"(?:\[[\w./-]{1,60}\] ){0,2}\[(debug|info|notice|warn|warning|error|critical|crit|alert|emerg|fatal)\]"
 )
 # Postgres "2026-11-21 00:17:39.002 UTC [33] FATAL:  ", logrus "ERRO[0003] "
-_POSTGRES = re.compile(
+_POSTGRES = late_pattern(
     r"[\d:. -]{19,26} [A-Z][\w+-]{1,5} \[\d{1,10}\](?: \S{1,80})? (DEBUG|LOG|NOTICE|WARNING|ERROR|FATAL|PANIC): "
 )
-_LOGRUS = re.compile(r"(DEBU|INFO|WARN|ERRO|FATA|PANI)\[\d{4,10}\] ")
+_LOGRUS = late_pattern(r"(DEBU|INFO|WARN|ERRO|FATA|PANI)\[\d{4,10}\] ")
 _SHORT: dict[str, Level] = {
     "DEBU": "debug",
     "INFO": "info",
@@ -92,18 +93,18 @@ _SHORT: dict[str, Level] = {
     "LOG": "info",
 }
 # What syslog puts before a program's message: "dockerd[25200]: ", "node7 kubelet[735]: "
-_PROGRAM = re.compile(
+_PROGRAM = late_pattern(
     r"(?:[\w.-]{1,80} )?[\w./@-]{1,60}(?:\[\d{1,10}\]: |: (?=[DIWEF]\d{4} \d\d:|time=\"|level=))"
 )
 # An event of Kubernetes, as describe and get events list it: "  Warning  FailedMount  2m (x8 over 5m)  kubelet  ..."
-EVENT = re.compile(
+EVENT = late_pattern(
     r"\s{0,8}(?:[\w()]{1,20}\s{1,20}){0,3}Warning\s{1,12}"
     r"(?:Failed\w{0,40}|BackOff|Evicted|InvalidImageName|ErrImage\w{1,20}|NetworkNotReady|OOMKilling|SystemOOM)\s"
 )
 # Hydra: "[2026-11-21 00:02:09,570][main][ERROR] - "
-_HYDRA = re.compile(r"\[[\d :.,-]{19,26}\]\[[^\]\n]{1,80}\]\[" + _WORD + r"\]")
-_WARNS = re.compile(r"(?:\S+:\d+: )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*Warning: ")
-_FAILS = re.compile(
+_HYDRA = late_pattern(r"\[[\d :.,-]{19,26}\]\[[^\]\n]{1,80}\]\[" + _WORD + r"\]")
+_WARNS = late_pattern(r"(?:\S+:\d+: )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*Warning: ")
+_FAILS = late_pattern(
     r"(?:"
     r"Traceback \(most recent call last\)|\+ Exception Group Traceback"
     r"|(?:\[[A-Z][\w:.-]{0,40}\] )?"
@@ -159,7 +160,7 @@ _FAILS = re.compile(
     r"|System has not been booted with systemd)"
 )
 # bash: "bash: line 1: 99 Segmentation fault      (core dumped) python3", "/job.sh: line 12:  4567 Killed   python3"
-SHELL = re.compile(
+SHELL = late_pattern(
     r"(?:[\w./-]{1,200}: line \d+: +)(?:\d+ )?"
     r"(?:Segmentation fault|Killed|Aborted|Terminated|Bus error|Illegal instruction"
     r"|Floating point exception|Trace/breakpoint trap|Hangup)\b"

@@ -81,6 +81,8 @@ class Resolver:
         self._modified = modified
         self._zone = zone
         self._last: float | None = None
+        # Of the last stamp without a year: what it says to the minute, and when that minute began
+        self._minute: tuple[tuple[int | None, ...], float] | None = None
 
     def at(self, moment: Moment) -> float | None:
         """Return the Unix time of the next stamp."""
@@ -93,7 +95,18 @@ class Resolver:
 
     def _resolve(self, moment: Moment) -> float | None:
         if moment.year:
+            self._minute = None
             return _seconds(moment)
+        said = (*moment[1:5], moment.offset)
+        if self._minute is not None and said == self._minute[0]:  # the year nearby is that of the last stamp
+            return self._minute[1] + moment.second + moment.fraction
+        found = self._nearest(moment)
+        self._minute = None
+        if found is not None and moment.month:
+            self._minute = said, float(round(found - moment.second - moment.fraction))
+        return found
+
+    def _nearest(self, moment: Moment) -> float | None:
         if self._last is None and self._modified is None:
             return None
         nearby = self._last if self._last is not None else self._modified

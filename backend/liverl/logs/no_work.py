@@ -3,16 +3,12 @@ log that grows by them alone stands still. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from liverl.util.late_pattern import late_pattern
 
 # Requests that only look: of health checks, scrapers, dashboards
 LOOKS = late_pattern(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}')
-POLL_LINES = re.compile(
-    rb'^[^"\n]{0,200}"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}[^\n]{0,400}$', re.M
-)
 _IDLE = late_pattern(
     r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
     r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"

@@ -88,7 +88,7 @@ class _Searched(msgspec.Struct):
 
 
 class _Block(NamedTuple):
-    """What was found in a block. ``hidden``: complete access lines left out; ``unended``: start of its last line if
+    """What was found in a block. ``hidden``: complete routine lines left out; ``unended``: start of its last line if
     that is unfinished."""
 
     offsets: array[int]
@@ -277,7 +277,7 @@ class Matches:
         return sum(sum(self._state(segment).counts) for segment in segments)
 
     def hidden(self, segments: Iterable[Segment]) -> int:
-        """Return the number of access lines left out so far."""
+        """Return the number of routine lines left out so far."""
         return sum(sum(self._state(segment).hidden) for segment in segments)
 
     def covers(self, segment: Segment, offset: int) -> bool:

@@ -6,14 +6,15 @@ and ranks, in any order and nesting. Pure.
 
 from __future__ import annotations
 
-import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from liverl.logs.moments import DATED, Moment, moment_of
+from liverl.util.late_pattern import late_pattern
 
 # A progress bar that is followed by another process's line, which its writer put behind it without a new line
-_BAR = re.compile(r"[^|\n]{0,120}?\d{1,3}%\|[^|\n]{0,200}\| ?[^\s\[]{1,40} \[[^\]\n]{1,80}\] ?(?=\S)")
-_LINK = re.compile(
+_BAR = late_pattern(r"[^|\n]{0,120}?\d{1,3}%\|[^|\n]{0,200}\| ?[^\s\[]{1,40} \[[^\]\n]{1,80}\] ?(?=\S)")
+_LINK = late_pattern(
     # docker compose: "vllm-1  | "
     r"(?P<container>[A-Za-z0-9][\w.-]{0,80}?(?:[-_]\d+ +| {2,}))\| "
     # docker logs -t, kubectl logs --timestamps, and the files of containerd: "2025-07-03T14:20:51.565Z stderr F "
@@ -32,7 +33,7 @@ _LINK = re.compile(
     # torch and torchrun: "[rank0]: ", "[default0]:"
     r"|\[(?P<rank>[A-Za-z_]{1,30}\d{1,6})\]: ?"
 )
-_RANK = re.compile(r"(?:\brank=|rank)(\d{1,6})\b")
+_RANK = late_pattern(r"(?:\brank=|rank)(\d{1,6})\b")
 _AUTOSCALER = "autoscaler"
 
 
@@ -58,22 +59,22 @@ def split_prefixes(line: str) -> PrefixChain:
         place = bar.end()
     named = False
     while (match := _LINK.match(line, place)) is not None and match.end() > place:
-        if match["task"] is not None:
+        group = match.lastgroup
+        if group == "process":
+            named = True
+            name, of_process = _process(match["process"])
+            names.append(name)
+            rank = rank if of_process is None else of_process
+        elif group == "task":
             if named:
                 break
             names.append(match["task"].strip())
             named = True
-        elif match["container"] is not None:
+        elif group == "container":
             names.append(match["container"].strip())
-        elif match["step"] is not None:
+        elif group == "step":
             names.append(match["step"])
-        elif match["process"] is not None:
-            process = match["process"]
-            named = True
-            names.append(_AUTOSCALER if process.startswith(_AUTOSCALER) else process.replace(",", ""))
-            of = _RANK.search(process)
-            rank = int(of[1]) if of is not None else rank
-        elif match["rank"] is not None:
+        elif group == "rank":
             named = True
             of = _RANK.fullmatch(match["rank"])
             if of is not None:
@@ -84,3 +85,11 @@ def split_prefixes(line: str) -> PrefixChain:
             moment = moment_of(match)
         place = match.end()
     return PrefixChain(" ".join(names), rank, moment, place, line[place:])
+
+
+@lru_cache(maxsize=256)
+def _process(words: str) -> tuple[str, int | None]:
+    """Name and rank of what stands in Ray's or vLLM's parentheses."""
+    of = _RANK.search(words)
+    name = _AUTOSCALER if words.startswith(_AUTOSCALER) else words.replace(",", "")
+    return name, None if of is None else int(of[1])

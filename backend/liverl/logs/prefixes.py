@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # (TaskRunnerV1 pid=3824, ip=10.0.0.1) and vLLM's (EngineCore pid=12), possibly nested
 _PREFIX = re.compile(r"(?:\([^()\n]*?\bpid=\d+[^()\n]*\) ?)+")
 
 
 def colourless(text: str) -> str:
     """Return ``text`` without ANSI sequences."""
-    return _ANSI.sub("", text) if "\x1b" in text else text
+    return ANSI.sub("", text) if "\x1b" in text else text
 
 
 def plain(line: str) -> str:

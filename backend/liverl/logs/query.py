@@ -1,4 +1,4 @@
-"""Log search: patterns that must or must not occur in a line, a minimum level, access lines left out. Pure."""
+"""Log search: patterns that must or must not occur in a line, a minimum level, routine lines left out. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from liverl.logs.access_lines import is_access_line, may_have
+from liverl.logs.bars import is_training_bar, may_have_training_bar
 from liverl.logs.levels import RANK, Levels
 from liverl.model import Level
 
@@ -89,7 +90,7 @@ def needle(text: str) -> Needle:
 
 
 class Picked(NamedTuple):
-    """``places``: indexes of the chosen lines; ``left_out``: of the access lines that would have been chosen."""
+    """``places``: indexes of the chosen lines; ``left_out``: of the routine lines that would have been chosen."""
 
     places: list[int]
     left_out: Sequence[int] = ()
@@ -99,14 +100,14 @@ class Query(msgspec.Struct, frozen=True):
     """Matches lines that contain all of ``include`` and none of ``exclude``, at ``level`` or above; lines that contain
     any of ``kept`` count as of any level.
 
-    ``without_access``: access lines of successful polls and model calls do not match (``is_access_line``), except
-    those that contain ``spared``.
+    ``without_routine``: access lines of successful polls and model calls (``is_access_line``) and the trainer's
+    progress bar (``is_training_bar``) do not match, except those that contain ``spared``.
     """
 
     include: tuple[Needle, ...] = ()
     exclude: tuple[Needle, ...] = ()
     level: Level | None = None
-    without_access: bool = False
+    without_routine: bool = False
     spared: Needle | None = None
     kept: tuple[str, ...] = ()
 
@@ -129,15 +130,20 @@ class Query(msgspec.Struct, frozen=True):
             reached = _reached(self.level, lines.exact, before, self.kept)
             chosen = reached if chosen is None else sorted(set(chosen).intersection(reached))
         places = list(range(len(lines.exact))) if chosen is None else chosen
-        if not self.without_access or not may_have(text):
+        if not self.without_routine or not (may_have(text) or may_have_training_bar(text)):
             return Picked(places)
-        left_out = [place for place in places if is_access_line(lines.exact[place])]
+        left_out = [place for place in places if is_routine(lines.exact[place])]
         if self.spared is not None and left_out:
             left_out = self.spared.among(lines, left_out, containing=False)
         if not left_out:
             return Picked(places)
         missing = set(left_out)
         return Picked([place for place in places if place not in missing], left_out)
+
+
+def is_routine(line: str) -> bool:
+    """Whether a plain line says nothing that is not said elsewhere, or that nobody reads."""
+    return is_access_line(line) or is_training_bar(line)
 
 
 def _reached(level: Level, lines: Sequence[str], before: str, kept: Sequence[str]) -> list[int]:

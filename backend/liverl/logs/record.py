@@ -23,14 +23,16 @@ Kind = Literal[
 class Raised(msgspec.Struct, frozen=True):
     """One exception of a traceback. ``type``: as printed, "torch.OutOfMemoryError"; ``message``: with its further
     lines, without trailing blanks; ``frame``: the innermost, "engine.py:366 in run", "" if there is none; ``source``:
-    the source line of that frame; ``how``: what it is to the exception printed before it: "cause" ("The above exception
-    was the direct cause ..."), "context" ("During handling ..."), "" for the first one."""
+    the source line of that frame; ``entry``: that of the outermost frame; ``how``: what it is to the exception printed
+    before it: "cause" ("The above exception was the direct cause ..."), "context" ("During handling ..."), "" for the
+    first one."""
 
     type: str
     message: str
     frame: str = ""
     source: str = ""
     how: Literal["", "cause", "context"] = ""
+    entry: str = ""
 
     @property
     def text(self) -> str:

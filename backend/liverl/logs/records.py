@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
+from functools import cache, lru_cache
+
 from liverl.logs.bars import behind_bar
 from liverl.logs.continuation import (
     continues_exception,
@@ -28,6 +32,8 @@ from liverl.util.late_pattern import late_pattern
 LINE_BYTES = 1 << 15  # of a longer line only so many are kept
 MOST_OPEN = 64  # writers with a record that may go on
 STALE = 100  # lines of others after which a record is complete
+MOST_KNOWN = 1 << 9  # lines of which it is remembered how they are read,
+LONGEST_KNOWN = 4096  # and bytes of such a line
 _HEALTHY = late_pattern(
     r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.'
     # SGLang's router: an answer, and its start
@@ -35,8 +41,19 @@ _HEALTHY = late_pattern(
 )
 
 
+# The writer and the rank of a line that is quick to tell, its head, and whether its text is indented
+_Plain = tuple[tuple[str, int | None], bytes | None, bool]
+_Unread = tuple[bytes, int, int, int]  # a line, its first byte and the first behind it, and its number
+
+
 def _healthy(text: str) -> bool:
-    return _HEALTHY.search(text) is not None or progress_of(text) > 0
+    return (_healthy_line if len(text) <= LONGEST_KNOWN else _healthy_line.__wrapped__)(text)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _healthy_line(text: str) -> bool:
+    may = " HTTP/" in text or "Avg prompt" in text or "smg::" in text or text.startswith("Application")
+    return (may and _HEALTHY.search(text) is not None) or progress_of(text) > 0
 
 
 # torch's checkpoints report what other ranks raised: "Traceback (most recent call last): (RANK 2)"
@@ -53,22 +70,52 @@ _RAISES = late_pattern(
 )
 
 
+class _Line:
+    """A line, with what it says of a record that it begins: that is found out when it begins one."""
+
+    __slots__ = ("_kind", "_opening", "chain", "head")
+
+    def __init__(self, chain: PrefixChain, head: LineHead) -> None:
+        self.chain, self.head = chain, head
+        self._opening: tuple[str, int, str, bool] | None = None
+        self._kind: Kind | None = None
+
+    @property
+    def opening(self) -> tuple[str, int, str, bool]:
+        """Text, number of repetitions and writer of a record that begins here, and whether frames follow it."""
+        if self._opening is None:
+            text, repeated = repeated_in(self.head.text)
+            frames = (
+                BEGINS in text
+                or "Exception Group Traceback" in text
+                or _INVALID_FILE.fullmatch(text) is not None
+            )
+            writer = " ".join(name for name in (self.chain.writer, self.head.process) if name)
+            self._opening = text, repeated, writer, frames
+        return self._opening
+
+    @property
+    def kind(self) -> Kind:
+        """Of a record of this line alone, without an exception."""
+        if self._kind is None:
+            self._kind = _kind_of(self.opening[0], self.head.level, raised=False)
+        return self._kind
+
+
 class _Open:
     """A record that may go on."""
 
     __slots__ = (
-        "at", "awaited", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level", "line", "more",
-        "offset", "rank", "repeated", "text", "writer",
+        "at", "awaited", "begin", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level",
+        "line", "more", "offset", "rank", "repeated", "text", "writer",
     )  # fmt: skip
 
-    def __init__(
-        self, chain: PrefixChain, head: LineHead, at: float | None, offset: int, end: int, line: int
-    ) -> None:
-        self.text, self.repeated = repeated_in(head.text)
-        self.writer = " ".join(name for name in (chain.writer, head.process) if name)
-        self.rank = chain.rank
-        self.head = head.head
-        self.level: Level | None = head.level
+    def __init__(self, begin: _Line, at: float | None, offset: int, end: int, line: int) -> None:
+        self.begin = begin
+        self.text, self.repeated, self.writer, self.frames = begin.opening
+        self.rank = begin.chain.rank
+        self.head = begin.head.head
+        self.level: Level | None = begin.head.level
         self.at = at
         self.offset, self.end = offset, end
         self.more: list[str] = []
@@ -76,11 +123,6 @@ class _Open:
         self.between = 0  # blank lines since the last other one
         self.last = self.text
         self.line = line  # number of its latest line in the log
-        self.frames = (
-            BEGINS in self.text
-            or "Exception Group Traceback" in self.text
-            or _INVALID_FILE.fullmatch(self.text) is not None
-        )
         self.ended = self.chained = False
         self.awaited = True  # its further lines matter
 
@@ -128,6 +170,10 @@ class _Open:
             return continues_exception(text, self.last)
         return self.level in ("error", "warning") and continues_message(text, self.text, self.last)
 
+    def may_take(self, head: bytes) -> bool:
+        """Whether a line with this head may go on with this record."""
+        return self.frames or self.chained or self.ended or self.head.encode("utf-8", "replace") == head
+
     def _stamped_anew(self, head: LineHead) -> bool:
         """Whether a line goes on with a traceback that a logger writes line by line, each with its own time."""
         if _TIMES.sub("", head.head) != _TIMES.sub("", self.head):
@@ -168,11 +214,14 @@ class _Open:
             half = MOST_LINES // 2
             left_out = self.cut + max(0, len(more) - MOST_LINES)
             more = (*more[:half], f"... {left_out} lines left out ...", *more[-half:])
-        traced = any(BEGINS in line for line in (self.text, *more)) or (
-            self.ended and any(line.lstrip(" ").startswith('File "') for line in (self.text, *more))
-        )
+        traced = BEGINS in self.text
+        if more and not traced:
+            traced = any(BEGINS in line for line in more) or (
+                self.ended and any(line.lstrip(" ").startswith('File "') for line in (self.text, *more))
+            )
         raised = raised_in((self.text, *more)) if traced else ()
-        kind, level = self._kind(bool(raised)), self.level
+        level = self.level
+        kind = _kind_of(self.text, level, raised=True) if raised else self.begin.kind
         if kind in ("shell", "thread") or (kind == "traceback" and level in (None, "info", "debug")):
             level = "error"
         elif kind == "ignored":
@@ -191,16 +240,49 @@ class _Open:
             repeated=self.repeated,
         )
 
-    def _kind(self, raised: bool) -> Kind:
-        if self.text.startswith("Exception ignored "):
-            return "ignored"
-        if self.text.startswith("Exception in thread ") and not self.text.startswith(_JAVA_MAIN):
-            return "thread"
-        if raised:
-            return "traceback"
-        if SHELL.match(self.text):
-            return "shell"
-        return "healthy" if self.level in (None, "info") and _healthy(self.text) else "line"
+
+def _kind_of(text: str, level: Level | None, *, raised: bool) -> Kind:
+    if text.startswith("Exception ignored "):
+        return "ignored"
+    if text.startswith("Exception in thread ") and not text.startswith(_JAVA_MAIN):
+        return "thread"
+    if raised:
+        return "traceback"
+    if SHELL.match(text):
+        return "shell"
+    return "healthy" if level in (None, "info") and _healthy(text) else "line"
+
+
+# A line of which it is quick to tell who wrote it, and whose text has no head: the processes of Ray and vLLM, and the
+# text. What else may be read as a prefix or a head begins otherwise.
+@cache
+def _plain_line() -> re.Pattern[bytes]:
+    return re.compile(
+        rb"((?:(?:\x1b\[[\d;]{0,12}m)*\((?:[^()\n]{1,100} )?pid=\d{1,10}(?:, *ip=[^(),\s]+)?\)"
+        rb"(?:\x1b\[[\d;]{0,12}m)* ?)*+)(INFO \d\d-\d\d \d\d:\d\d:\d\d (?:\[?[\w./<>-]{1,120}:\d+\](?: |$))?+)?"
+        rb"(?![\[\d(#+\x1b]|[A-Z]{4}|[DIWEFC]\d|[A-Z][a-z]{2} |[\w.-]{1,120}:\d|slurm|srun|\s{0,8}\d{1,5}: )"
+        rb"[^|\r\x1b]*(?:\x1b\[32m \[repeated \d{1,9}x across cluster\]\x1b\[0m)?"
+    )
+
+
+class _Passed:
+    """Lines of one writer that are of no interest by themselves, and are read only if one that is goes on with them."""
+
+    __slots__ = ("first", "head", "key", "last", "line")
+
+    def __init__(self, key: tuple[str, int | None], head: bytes | None) -> None:
+        self.key = key
+        self.head = head  # of vLLM's lines
+        self.first: list[_Unread] = []
+        self.last: deque[_Unread] = deque(maxlen=MOST_LINES)
+        self.line = 0  # number of the latest one in the log
+
+    def continued_bare(self, _: PrefixChain, head: LineHead) -> bool:
+        writer = self.key[0]
+        return (writer.startswith("raylet") or "pid=" in writer) and continues_raylet(head.text)
+
+    def add(self, *_: object) -> None:
+        """Let the line above go on with what is passed over."""
 
 
 class RecordReader:
@@ -218,32 +300,53 @@ class RecordReader:
         self._length = 0  # bytes of that line, with those that were left out
         self._open: dict[tuple[str, int | None], _Open] = {}
         self._done: list[_Open] = []  # complete, but begun after one that is open
+        self._may_release = False  # one has become complete since those were looked through
+        self._awaiting = 0  # records that are open and whose further lines matter
         self._count = 0  # lines
         self._awaited = True
-        self._above: _Open | None = None  # the record of the line above
+        self._above: _Open | _Passed | None = None  # the record of the line above
+        self._passed: dict[tuple[str, int | None], _Passed] = {}
+        self._writers: dict[bytes, tuple[str, int | None]] = {}  # by what stands before their lines
         self._wrappers = Wrappers()
+        # Of lines that may come again to the byte, while there are no wrappers
+        self._plain: dict[bytes, _Plain | None] = {}
+        self._lines: dict[bytes, _Line] = {}
 
     @property
     def idle(self) -> bool:
         """Whether no record is open whose further lines matter."""
-        return not any(waiting.awaited for waiting in self._open.values())
+        return not self._awaiting
 
-    def feed(self, data: bytes, *, awaited: bool = True) -> list[Record]:
+    def feed(self, data: bytes, *, awaited: bool = True, dull: bool = False) -> list[Record]:
         """Return the records that ``data`` completes. ``awaited``: the further lines of records that begin in it
-        matter, too."""
+        matter, too; ``dull``: only if they go on with none of a record that is not awaited."""
         self._awaited = awaited
         *whole, rest = data.split(b"\n")
+        may_pass = dull or not awaited
         for piece in whole:
-            self._add(piece)
-            self._length += 1
-            self._take()
+            if not (may_pass and not self._length and self._passes(piece, dull)):
+                self._take_line(piece)
         self._add(rest)
         return self._release()
 
-    def skip(self, length: int) -> None:
-        """Pass over whole lines that belong to no record of interest."""
+    def feed_until_idle(self, data: bytes, begin: int, end: int) -> tuple[int, list[Record]]:
+        """Read whole lines, from byte ``begin`` to ``end`` of ``data``, that matter only as further lines of a record,
+        until no record is open that they may go on with. Return where the next line begins, and the records that those
+        lines complete."""
+        self._awaited = False
+        while begin < end and self._awaiting:
+            cut = data.index(b"\n", begin, end)
+            line = data[begin:cut]
+            if self._length or not self._passes(line, dull=False):
+                self._take_line(line)
+            begin = cut + 1
+        return begin, self._release()
+
+    def skip(self, length: int, runs: int = 1) -> None:
+        """Pass over whole lines that belong to no record of interest. ``runs``: as how many lines they count."""
         self._offset += length
-        self._count += 1
+        self._count += runs
+        self._passed.pop(("", None), None)
         waiting = self._open.get(("", None))
         if waiting is not None and not waiting.frames:
             self._close(("", None))
@@ -252,9 +355,12 @@ class RecordReader:
     def cut(self, length: int, since: int) -> list[Record]:
         """Pass over whole lines in the middle of what is read, and return the records that end there. Those that have
         begun at byte ``since`` or later are dropped, as their ends are missing."""
+        self._passed.clear()
         for key, waiting in list(self._open.items()):
             if waiting.offset >= since:
                 del self._open[key]
+                self._awaiting -= waiting.awaited
+                self._may_release = True
             else:
                 self._close(key)
         self.skip(length)
@@ -264,9 +370,100 @@ class RecordReader:
         """Return what is left when the log ends."""
         if self._length:
             self._take()
+        for passed in list(self._passed.values()):
+            self._read_passed(passed)
         for key in list(self._open):
             self._close(key)
         return self._release()
+
+    def _passes(self, raw: bytes, dull: bool) -> bool:
+        """Pass over a line without anything of interest, if it is certain that no record of interest goes on with it;
+        return whether it was."""
+        if self._wrappers.seen:
+            return False
+        try:
+            plain = self._plain[raw]
+        except KeyError:
+            plain = self._remember_plain(raw)
+        if plain is None:
+            return False
+        key, head, goes_on = plain
+        passed, waiting = self._passed.get(key), self._open.get(key)
+        if waiting is not None and waiting.awaited and (goes_on or head is None or waiting.may_take(head)):
+            return False
+        if not key[0] and isinstance(self._above, _Open):
+            return False
+        if dull and (not goes_on or (passed is None and waiting is None)):
+            return False
+        if not goes_on and head is not None:
+            goes_on = (
+                waiting is not None and waiting.head.startswith("INFO ") and waiting.may_take(head)
+                if passed is None
+                else passed.head == head
+            )
+        start = self._offset
+        self._offset += len(raw) + 1
+        self._count += 1
+        if not goes_on:
+            self._close(key)
+        elif waiting is not None:
+            waiting.line = self._count
+        if passed is None or not goes_on:
+            self._passed.pop(key, None)
+            if len(self._passed) >= MOST_OPEN:
+                del self._passed[next(iter(self._passed))]
+            passed = self._passed[key] = _Passed(key, head)
+        lines = passed.first if len(passed.first) < MOST_LINES else passed.last
+        lines.append((raw, start, self._offset, self._count))
+        passed.line = self._count
+        self._above = passed
+        if self._count % 16 == 0:
+            self._expire()
+        return True
+
+    def _remember_plain(self, raw: bytes) -> _Plain | None:
+        if len(self._plain) >= MOST_KNOWN:
+            self._plain.clear()
+        plain = self._plain_of(raw)
+        if len(raw) <= LONGEST_KNOWN:
+            self._plain[raw] = plain
+        return plain
+
+    def _plain_of(self, raw: bytes) -> _Plain | None:
+        match = _plain_line().fullmatch(raw)
+        if match is None:
+            return None
+        if b"/s" in raw or b"s/" in raw or (b'{"' in raw and raw.rstrip().endswith(b"}")):
+            return None  # it may have a progress bar, or be JSON
+        before = match[1]
+        key = self._writers.get(before)
+        if key is None:
+            chain = split_prefixes(f"{colourless(before.decode('utf-8', 'replace'))}x")
+            if chain.text != "x":
+                return None
+            if len(self._writers) >= 256:
+                self._writers.clear()
+            key = self._writers[before] = chain.writer, chain.rank
+        end = match.end(2) if match[2] else match.end(1)
+        return key, match[2], len(raw) == end or raw[end] in b" \t\v\f"
+
+    def _after_passed(self, key: tuple[str, int | None], text: str) -> None:
+        """Read what was passed over if ``text``, the next line of its writer, may go on with it, else forget it."""
+        waiting = self._open.get(key)
+        goes_on = not text.strip() or text[0].isspace() or text.startswith(("INFO ", BEGINS))
+        if goes_on or (waiting is not None and (waiting.head or waiting.frames)):
+            self._read_passed(self._passed[key])
+        else:
+            del self._passed[key]
+
+    def _read_passed(self, passed: _Passed) -> None:
+        """Read lines that were passed over: something goes on with them, or the log ends with them."""
+        self._passed.pop(passed.key, None)
+        here = self._offset, self._count, self._awaited, self._above
+        self._awaited, self._above = False, None
+        for raw, start, self._offset, self._count in (*passed.first, *passed.last):
+            self._line_of(raw, start)
+        self._offset, self._count, self._awaited, self._above = here
 
     def _add(self, piece: bytes) -> None:
         self._length += len(piece)
@@ -274,22 +471,49 @@ class RecordReader:
         if room > 0:
             self._line += piece[:room]
 
+    def _take_line(self, piece: bytes) -> None:
+        """Read the end of a line: nearly always the whole of it."""
+        if not self._length and len(piece) <= LINE_BYTES:
+            start = self._offset
+            self._offset += len(piece) + 1
+            self._count += 1
+            self._line_of(piece, start)
+            if self._count % 16 == 0:
+                self._expire()
+            return
+        self._add(piece)
+        self._length += 1
+        self._take()
+
     def _take(self) -> None:
         raw, start = bytes(self._line), self._offset
         self._offset += self._length
         self._line.clear()
         self._length = 0
-        line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
         self._count += 1
-        for piece in _pieces(line):
-            for part in _parts(piece):
-                self._next(part, start)
+        self._line_of(raw, start)
         if self._count % 16 == 0:
             self._expire()
 
-    def _next(self, line: str, start: int) -> None:
-        chain, head = self._parsed(line)
+    def _line_of(self, raw: bytes, start: int) -> None:
+        if not self._wrappers.seen and (known := self._lines.get(raw)) is not None:
+            self._next(known, start)
+            return
+        line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
+        parts = [part for piece in _pieces(line) for part in _parts(piece)]
+        for part in parts:
+            parsed = _Line(*self._parsed(part))
+            if len(parts) == 1 and len(raw) <= LONGEST_KNOWN and not self._wrappers.seen:
+                if len(self._lines) >= MOST_KNOWN:
+                    self._lines.clear()
+                self._lines[raw] = parsed
+            self._next(parsed, start)
+
+    def _next(self, line: _Line, start: int) -> None:
+        chain, head = line.chain, line.head
         key = (chain.writer, chain.rank)
+        if key in self._passed:
+            self._after_passed(key, chain.text)
         waiting = self._open.get(key)
         if not chain.text.strip():
             if waiting is not None:
@@ -311,14 +535,18 @@ class RecordReader:
         if not chain.writer and above is not None and above.continued_bare(chain, head):
             above.add(head.text, self._offset, self._count)
             return
-        opened = _Open(chain, head, self._at(chain, head), start, self._offset, self._count)
+        if head is not line.head:
+            line = _Line(chain, head)
+        opened = _Open(line, self._at(chain, head), start, self._offset, self._count)
         opened.awaited = self._awaited
         self._above = opened
         if waiting is not None and waiting.frames and not opened.frames and not chain.writer:
+            self._may_release = True
             self._done.append(opened)  # another writer, without a prefix, inside of a traceback
             return
         self._close(key)
         self._open[key] = opened
+        self._awaiting += opened.awaited
         if len(self._open) > MOST_OPEN:
             self._close(min(self._open, key=lambda each: self._open[each].line))
 
@@ -346,15 +574,21 @@ class RecordReader:
         for key, waiting in list(self._open.items()):
             if self._count - waiting.line > STALE:
                 self._close(key)
+        for key, passed in list(self._passed.items()):
+            if self._count - passed.line > STALE:
+                del self._passed[key]
 
     def _close(self, key: tuple[str, int | None]) -> None:
         closed = self._open.pop(key, None)
         if closed is not None:
+            self._awaiting -= closed.awaited
             self._done.append(closed)
+            self._may_release = True
 
     def _release(self) -> list[Record]:
-        if not self._done:
+        if not self._may_release:
             return []
+        self._may_release = False
         first = min((waiting.offset for waiting in self._open.values()), default=None)
         ready = [done for done in self._done if first is None or done.offset < first]
         if not ready:

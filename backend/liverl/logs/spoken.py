@@ -29,13 +29,16 @@ _DAY = 86_400.0
 
 class _Piece(NamedTuple):
     """``before`` and ``at``: Unix time within which its bytes were written; ``starts`` of its lines and their
-    ``moments``, which never go back; none if nothing in it has a stamp, so that all of it counts as of ``at``."""
+    ``moments``, which never go back; none if nothing in it has a stamp, so that all of it counts as of ``at``.
+    ``said``: for each line the stamp of the newest line above it, or its own, as it stands there: by up to
+    ``_SLACK_S`` later than ``at``; 0 without one."""
 
     before: float
     at: float
     end: int
     starts: array[int]
     moments: array[float]
+    said: array[float]
 
 
 class SpokenTimes:
@@ -52,6 +55,13 @@ class SpokenTimes:
             return piece.at
         place = bisect_right(piece.starts, offset) - 1
         return piece.moments[place] if place >= 0 else piece.before
+
+    def shown_at(self, offset: int) -> float:
+        """The Unix time to show beside a line without a stamp: its moment, but not before the stamp of the line above,
+        which may be a second later than the index."""
+        piece = self._piece(offset)
+        place = bisect_right(piece.starts, offset) - 1
+        return max(self.at(offset), piece.said[place] if place >= 0 else 0.0)
 
     def first_at(self, at: float, *, after: bool = False) -> int | None:
         """The first byte of a line whose moment is ``at`` or later (``after``: later); None if there is none."""
@@ -77,26 +87,27 @@ class SpokenTimes:
 
     def _read(self, begin: int, before: float | None, end: int, at: float) -> _Piece:
         low = at - _FIRST_S if before is None else before
-        none = _Piece(low, at, end, array("q"), array("d"))
+        none = _Piece(low, at, end, array("q"), array("d"), array("d"))
         if not self._segment.times.known or not 0 < end - begin <= LARGEST or low >= at:
             return none
         data = self._segment.read(max(0, begin - 1), end - max(0, begin - 1))
-        starts, moments = array("q"), array("d")
+        starts, moments, said_above = array("q"), array("d"), array("d")
         place = 0 if begin == 0 else data.find(b"\n") + 1
         base = max(0, begin - 1)
-        now, stamped = low, False
+        now, newest, stamped = low, 0.0, False
         while 0 <= place < len(data) and (place > 0 or begin == 0):
             stop = data.find(b"\n", place)
             line = data[place : min(place + _LINE, len(data) if stop < 0 else stop)]
             said = _moment(plain(line.decode("utf-8", "replace")), at)
             if said is not None and low - _SLACK_S <= said <= at + _SLACK_S:
-                now, stamped = max(now, min(max(said, low), at)), True
+                now, newest, stamped = max(now, min(max(said, low), at)), said, True
             starts.append(base + place)
             moments.append(now)
+            said_above.append(newest)
             if stop < 0:
                 break
             place = stop + 1
-        return none._replace(starts=starts, moments=moments) if stamped else none
+        return none._replace(starts=starts, moments=moments, said=said_above) if stamped else none
 
 
 def _moment(line: str, near: float) -> float | None:

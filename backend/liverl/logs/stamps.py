@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 import msgspec
 
 from liverl.logs.prefixes import without_prefix
+from liverl.util.late_pattern import late_pattern
 
 HEAD = 80  # leading characters of a line that are searched for a stamp
 
 # What may stand before a stamp: a level, a rank, a bracket: "INFO 11-20 23:51:23", "ERROR:2026-11-21 00:02:09,570",
 # "[rank0]:W1121 00:18:39.123", "[2026-11-21 00:17:39,002 E 12 34]", "00:16:46 - LiteLLM Proxy:ERROR"
-_STAMP = re.compile(
+_STAMP = late_pattern(
     r"(?:\[rank\d+\]:\s?)?[\[(<]?(?:[A-Z]{4,8}[\s:]{1,3})?[\[(<]?"
     r"(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d-\d\d |[DIWEFC]\d{4} )?"
     r"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?![\d:])"
@@ -23,7 +23,7 @@ _STAMP = re.compile(
 # "2026-11-27 09:00:01,861 INFO liverl-sessions: ", "2026-11-29 03:31:04,782\tINFO ", "INFO:2026-11-29 03:32:56,760:",
 # "10:28:52 - LiteLLM Proxy:WARNING: "
 _LEVEL = r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)"
-_LEVEL_HEAD = re.compile(
+_LEVEL_HEAD = late_pattern(
     rf"(?:{_LEVEL}(?: \d\d-\d\d \d\d:\d\d:\d\d |:\s{{2,8}})"
     rf"|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}} {_LEVEL} liverl-sessions: "
     rf"|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}}\t(?:{_LEVEL}|SUCC) "

@@ -57,7 +57,7 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
     """Return the exceptions whose tracebacks stand in ``lines``, in the order printed."""
     found: list[Raised] = []
     message: list[str] = []
-    frame = source = ""
+    frame = source = entry = ""
     how: Link = ""
     in_frames = wants_source = linked = False
 
@@ -65,18 +65,18 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
         if found and message:
             last = found[-1]
             whole = "\n".join((last.message, *message)).rstrip()
-            found[-1] = Raised(last.type, whole, last.frame, last.source, last.how)
+            found[-1] = Raised(last.type, whole, last.frame, last.source, last.how, last.entry)
         message.clear()
 
     for line in lines:
         if found and _BETWEEN.match(line):  # the next member of a group, which may have no frames
             close()
-            in_frames, frame, source, how = True, "", "", ""
+            in_frames, frame, source, entry, how = True, "", "", "", ""
             continue
         text = ungrouped(line)
         if BEGINS in text or text.startswith("Exception Group Traceback"):
             close()
-            in_frames, frame, source = True, "", ""
+            in_frames, frame, source, entry = True, "", "", ""
             continue
         if (link := link_of(text)) != "":
             close()
@@ -99,11 +99,12 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
             if text[0].isspace():
                 if wants_source:
                     source, wants_source = text.strip(), False
+                    entry = entry or source
                 continue
             final = final_of(text)
             if final is not None:
-                found.append(Raised(final[0], final[1].rstrip(), frame, source, how))
-                in_frames, how, frame, source = False, "", "", ""
+                found.append(Raised(final[0], final[1].rstrip(), frame, source, how, entry))
+                in_frames, how, frame, source, entry = False, "", "", "", ""
         elif found and found[-1].type.endswith(")") and not message and (final := final_of(text)) is not None:
             found.append(Raised(final[0], final[1].rstrip()))  # of Ray: one task failed in another
         elif found and not text.startswith(_ENDS_ONE):

@@ -46,7 +46,7 @@ class Role(msgspec.Struct, frozen=True):
 
 class CheckpointFiles(msgspec.Struct, frozen=True):
     """One ``global_step_N``. ``bytes``: on the disk; ``roles``: what is saved in it; ``why``: why it is not complete,
-    or why that is not known; empty for a complete one."""
+    or why that is not known; empty for a complete one; ``uncounted``: why ``bytes`` are not all, empty if they are."""
 
     step: int
     path: str
@@ -56,6 +56,7 @@ class CheckpointFiles(msgspec.Struct, frozen=True):
     bytes: int
     roles: tuple[Role, ...]
     saved_at: float  # Unix seconds: when the newest of its own entries was written
+    uncounted: str = ""
 
     @property
     def format(self) -> Format:
@@ -78,6 +79,11 @@ def latest_step(base: Path) -> tuple[int | None, str]:
         return None, f"{LATEST} holds no number"
     except OSError as error:
         return None, f"{LATEST} cannot be read: {error.strerror or error}"
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether ``path`` is the folder of a step. A link is none."""
+    return _STEP.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
 def checkpoint_steps(base: Path) -> dict[int, Path]:
@@ -117,7 +123,7 @@ def read_checkpoint(step: int, folder: Path, latest: int | None, why_none: str) 
     newest = max(
         [os.stat(folder).st_mtime, *(e.stat(follow_symlinks=False).st_mtime for e in os.scandir(folder))]
     )
-    return CheckpointFiles(step, str(folder), state, why, size.files, size.bytes, roles, newest)
+    return CheckpointFiles(step, str(folder), state, why, size.files, size.bytes, roles, newest, size.problem)
 
 
 def _state(

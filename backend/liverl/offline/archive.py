@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +24,11 @@ from liverl.exit_codes import ExitCode
 from liverl.external.outputs import planned
 from liverl.model import Snapshot, TrialHead
 from liverl.observe.hung_stacks import SUFFIX
+from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
-from liverl.rundir.commands import resume_command
+from liverl.rundir.commands import resume_command, run_words
 from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir, hostname
 from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_of, utc
@@ -43,6 +44,7 @@ from liverl.version import __version__
 
 LOG_TAIL = 256 << 10  # bytes of each log
 TRIALS = 8  # trajectories of the sample
+STEPS = 4  # of which they are, if there are so many
 LARGEST = 16 << 20  # bytes of a file of a trial, or of a script; larger ones are left out, and named
 METRICS = 256 << 20  # bytes of a metrics file
 _OF_TRIAL = (
@@ -121,8 +123,8 @@ def _unfinished(run: RunDir, state: str) -> str:
             f"the backend of run {run.name} has died and its services may still run; end it first: "
             f"liverl-tui stop --run {shlex.quote(str(run.path))}"
         )
-    where = "" if state == "live" else " on another host"
-    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait {run.name}"
+    where, words = "" if state == "live" else " on another host", run_words(run.path)
+    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait {words}"
 
 
 def _place(artifacts: Path, row: Row) -> str:
@@ -184,7 +186,8 @@ def _fill(part: Path, run: RunDir, snapshot: Snapshot, row: Row) -> list[str]:
     """Copy everything to ``part``; return what was left out, and why."""
     left_out: list[str] = []
     unplanned = Unplanned(run)
-    for file in _files(run, snapshot):
+    heads = _sampled(run, snapshot)
+    for file in _files(run, snapshot, heads):
         why = unplanned.why(file.inside) if file.inside is not None else ""
         why = why or _copy(file, part / file.target)
         if why:
@@ -195,7 +198,7 @@ def _fill(part: Path, run: RunDir, snapshot: Snapshot, row: Row) -> list[str]:
             why = unplanned.why(logs / name) or _copy_tail(logs / name, part / "logs" / name)
             if why:
                 left_out.append(f"{logs / name}: {why}")
-    _write(part / "metadata.yaml", _metadata(run, snapshot, row, left_out))
+    _write(part / "metadata.yaml", _metadata(run, snapshot, row, heads, left_out))
     return left_out
 
 
@@ -231,7 +234,7 @@ class Unplanned:
         return f"a link to {target}, which the run's plan does not name: a line in the script's output did"
 
 
-def _files(run: RunDir, snapshot: Snapshot) -> Iterator[_File]:
+def _files(run: RunDir, snapshot: Snapshot, heads: Sequence[TrialHead]) -> Iterator[_File]:
     yield _File(run.config, "config.yaml")
     yield _File(run.result, "result.json")
     yield _File(run.report(snapshot.attempt), "report.md")
@@ -242,7 +245,7 @@ def _files(run: RunDir, snapshot: Snapshot) -> Iterator[_File]:
             yield _File(folder / name, f"metrics/{folder.name}/{name}", METRICS)
     for path in sorted(run.stacks(snapshot.attempt).glob(f"*{SUFFIX}")):
         yield _File(path, f"stacks/{path.name}")
-    for head in sample(snapshot.trials.newest):
+    for head in heads:
         for name in _OF_TRIAL:
             source = run.path / head.path / name
             if os.path.lexists(source):
@@ -252,12 +255,34 @@ def _files(run: RunDir, snapshot: Snapshot) -> Iterator[_File]:
         yield _File(script, f"scripts/{script.name}")
 
 
-def sample(heads: Iterable[TrialHead]) -> list[TrialHead]:
-    """Trials for the sample: the newest, and among all those with the highest and the lowest reward. Pure."""
+def _sampled(run: RunDir, snapshot: Snapshot) -> list[TrialHead]:
+    """The trials of the sample: of steps from the first to the newest. Of a run whose trials belong to no step, out of
+    its newest ones."""
+    steps = [heads_of_step(run.path, step) for step in spread(steps_on_disk(run.path), STEPS)]
+    return sample([heads for heads in reversed(steps) if heads] or [snapshot.trials.newest])
+
+
+def spread(steps: Sequence[int], most: int) -> list[int]:
+    """At most ``most`` (at least two) of ``steps``, as far apart as possible: the first and the last one among them.
+    Pure."""
+    last = len(steps) - 1
+    return list(steps) if last < most else [steps[round(place * last / (most - 1))] for place in range(most)]
+
+
+def sample(steps: Sequence[Sequence[TrialHead]]) -> list[TrialHead]:
+    """``TRIALS`` trials out of those of some steps, as many of each as there are: its worst, its best, the next worst,
+    and so on; those without a reward, of an earlier attempt or of a validation come last. Pure."""
+    ranked = [_worst_and_best(heads) for heads in steps]
+    most = max(map(len, ranked), default=0)
+    return [heads[place] for place in range(most) for heads in ranked if place < len(heads)][:TRIALS]
+
+
+def _worst_and_best(heads: Sequence[TrialHead]) -> list[TrialHead]:
     known = [head for head in heads if head.path]
-    judged = sorted((head for head in known if head.reward is not None), key=lambda head: head.reward or 0.0)
-    chosen = {head.path: head for head in (*known[: TRIALS // 2], *judged[-2:], *judged[:2], *known)}
-    return list(chosen.values())[:TRIALS]
+    judged = [h for h in known if h.reward is not None and not h.earlier and h.validated is None]
+    judged.sort(key=lambda head: head.reward or 0.0)
+    turns = [one for pair in zip(judged, reversed(judged), strict=True) for one in pair]
+    return list({head.path: head for head in (*turns, *known)}.values())
 
 
 def _scripts(run: RunDir) -> list[Path]:
@@ -330,7 +355,9 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _metadata(run: RunDir, snapshot: Snapshot, row: Row, left_out: list[str]) -> bytes:
+def _metadata(
+    run: RunDir, snapshot: Snapshot, row: Row, sampled: Sequence[TrialHead], left_out: list[str]
+) -> bytes:
     import yaml
 
     folders = {str(path.parent) for path in _scripts(run)}
@@ -341,7 +368,12 @@ def _metadata(run: RunDir, snapshot: Snapshot, row: Row, left_out: list[str]) ->
         "archived_by": __version__,
         "archived_at": utc(time.time()),
         "repos": heads,
-        "trials": {"total": snapshot.trials.total, "finished": snapshot.trials.finished},
+        "trials": {
+            "total": snapshot.trials.total,
+            "finished": snapshot.trials.finished,
+            "kept": len(sampled),
+            "steps": sorted({head.step for head in sampled if head.step is not None}),
+        },
         "left_out": left_out,
     }
     return yaml.safe_dump(redact.document(fields), sort_keys=False, width=1 << 20).encode()

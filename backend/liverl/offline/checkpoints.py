@@ -26,6 +26,7 @@ from liverl.observe.checkpoint_files import (
 )
 from liverl.observe.metrics.names import key_in
 from liverl.observe.metrics.series import SeriesSet, series_of, validation_key
+from liverl.offline.checkpoint_aside import SetAside, is_aside, remove_if_empty, set_aside_folders, went_back
 from liverl.offline.clean_run import refusal
 from liverl.plan.moved import read_plan
 from liverl.plan.spec import Plan
@@ -80,7 +81,8 @@ class CheckpointList(msgspec.Struct, frozen=True):
     there, empty if nothing is; ``score``: the metric by which the best is the best, and ``no_score``: why it is not a
     validation, or why there is no best one;
     ``half_removed``: what an interrupted ``prune`` has left; ``free``: bytes on that disk for this user;
-    ``best_unknown``: the metrics cannot be read, so that nothing is removed."""
+    ``best_unknown``: the metrics cannot be read, so that nothing is removed; ``set_aside``: what going back to an
+    earlier checkpoint has set aside, the oldest first: neither in ``rows`` nor in ``bytes``."""
 
     run: str
     folder: str
@@ -94,6 +96,7 @@ class CheckpointList(msgspec.Struct, frozen=True):
     free: int
     best_unknown: bool = False
     schema: int = SCHEMA
+    set_aside: tuple[SetAside, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -133,8 +136,13 @@ def plan_of(run_dir: Path) -> Plan | None:
         return None
 
 
-def list_checkpoints(run_dir: Path) -> CheckpointList:
-    """Look at all checkpoints of a run. Blocking.
+def list_checkpoints(
+    run_dir: Path,
+    say: Callable[[str], None] = lambda _: None,
+    uncounted: Callable[[str], None] = lambda _: None,
+) -> CheckpointList:
+    """Look at all checkpoints of a run. Blocking. ``say`` hears how far it is, ``uncounted`` what could not be counted
+    of a checkpoint, and why.
 
     Raises:
         NoCheckpoints: there is no such folder, or it cannot be read.
@@ -143,8 +151,15 @@ def list_checkpoints(run_dir: Path) -> CheckpointList:
     try:
         steps, leftovers = checkpoint_steps(base), half_removed(base)
         latest, why_none = latest_step(base)
-        found = [one for step, path in steps.items() if (one := _looked_at(step, path, latest, why_none))]
-        free = os.statvfs(base)
+        found = []
+        for number, (step, path) in enumerate(steps.items(), 1):
+            say(f"counting checkpoint {number} of {len(steps)}")
+            if (one := _looked_at(step, path, latest, why_none)) is not None:
+                found.append(one)
+                if one.uncounted:
+                    uncounted(one.uncounted)
+        free, aside = os.statvfs(base), set_aside_folders(base)
+        leftovers += tuple(path for one in aside for path in half_removed(Path(one.path)))
     except FileNotFoundError:
         raise NoCheckpoints(f"no checkpoint was written yet: there is no {base}") from None
     except OSError as error:
@@ -167,7 +182,33 @@ def list_checkpoints(run_dir: Path) -> CheckpointList:
         total,
         free.f_bavail * free.f_frsize,
         scores.unreadable,
+        set_aside=aside,
     )
+
+
+def set_aside_rows(run_dir: Path, found: CheckpointList) -> tuple[CheckpointRow, ...]:
+    """The checkpoints that were set aside, for ``prune``. One whose step was exported stays. Blocking.
+
+    Raises:
+        NoCheckpoints: the record of the exported ones cannot be read.
+    """
+    scores, exported = scores_of(run_dir), _by_step(read_exports(run_dir))
+    rows: list[CheckpointRow] = []
+    for folder in found.set_aside:
+        record = went_back(Path(folder.path))
+        looked_at = [
+            one
+            for step, path in checkpoint_steps(Path(folder.path)).items()
+            if (
+                one := _looked_at(
+                    step, path, record.latest if record is not None else None, "nothing tells more"
+                )
+            )
+        ]
+        for row in _rows(looked_at, None, scores, exported, ""):
+            keeps = f"exported to {row.exported[-1]}" if row.exported else ""
+            rows.append(msgspec.structs.replace(row, newest=False, best=False, keeps=keeps))
+    return tuple(rows)
 
 
 def usable_checkpoint(run_dir: Path, step: int) -> str:
@@ -188,8 +229,9 @@ def _looked_at(step: int, path: Path, latest: int | None, why_none: str) -> Chec
     except FileNotFoundError:  # the trainer has removed it meanwhile
         return None
     except OSError as error:
-        why = f"it cannot be looked at: {error.strerror or error}"
-        return CheckpointFiles(step, str(path), "unknown", why, 0, 0, (), 0.0)
+        reason = error.strerror or str(error)
+        why = f"it cannot be looked at: {reason}"
+        return CheckpointFiles(step, str(path), "unknown", why, 0, 0, (), 0.0, f"{path}: {reason}")
 
 
 def _rows(
@@ -241,9 +283,11 @@ def _rows(
     return tuple(rows)
 
 
-def to_prune(rows: tuple[CheckpointRow, ...], keep: int) -> tuple[CheckpointRow, ...]:
-    """Which checkpoints go: all but the newest ``keep`` complete ones (at least one), and those with a reason to stay.
-    Pure."""
+def to_prune(rows: tuple[CheckpointRow, ...], keep: int | None) -> tuple[CheckpointRow, ...]:
+    """Which checkpoints go: all but the newest ``keep`` complete ones (at least one), and those with a reason to stay;
+    None: none goes. Pure."""
+    if keep is None:
+        return ()
     complete = sorted((row.step for row in rows if row.state == "complete"), reverse=True)
     stay = set(complete[: max(1, keep)])
     return tuple(row for row in rows if not row.keeps and row.step not in stay)
@@ -264,7 +308,7 @@ class Scores(msgspec.Struct, frozen=True):
     rewards: dict[int, float] = {}
 
 
-_SMOOTHED = 3  # steps over which the training reward is taken: as many as the interface tells of a run's end
+SMOOTHED = 3  # steps over which the training reward is taken: as many as the interface tells of a run's end
 
 
 def scores_of(run_dir: Path) -> Scores:
@@ -294,10 +338,10 @@ def _points(series: SeriesSet, key: str) -> dict[int, float]:
 
 
 def smoothed(rewards: Mapping[int, float]) -> dict[int, float]:
-    """For each step the mean of the rewards of the ``_SMOOTHED`` steps up to it, of those that are known. Pure."""
+    """For each step the mean of the rewards of the ``SMOOTHED`` steps up to it, of those that are known. Pure."""
     means = {}
     for step in rewards:
-        near = [rewards[at] for at in range(step - _SMOOTHED + 1, step + 1) if at in rewards]
+        near = [rewards[at] for at in range(step - SMOOTHED + 1, step + 1) if at in rewards]
         means[step] = sum(near) / len(near)
     return means
 
@@ -310,7 +354,7 @@ def best_words(found: CheckpointList) -> str:
     if row.validation is not None:
         return f"best: step {row.step}, validation {row.validation:.4g} ({found.score})"
     return (
-        f"best: step {row.step}, by training reward: mean {row.reward:.4g} of the {_SMOOTHED} steps up to it, as "
+        f"best: step {row.step}, by training reward: mean {row.reward:.4g} of the {SMOOTHED} steps up to it, as "
         f"{found.no_score}"
     )
 
@@ -357,29 +401,36 @@ def _by_step(exports: tuple[Export, ...]) -> dict[int, tuple[str, ...]]:
 
 
 def prune(
-    run_dir: Path, keep: int, shown: CheckpointList, say: Callable[[str], None] = lambda _: None
+    run_dir: Path,
+    keep: int | None,
+    shown: CheckpointList,
+    say: Callable[[str], None] = lambda _: None,
+    aside: tuple[CheckpointRow, ...] = (),
 ) -> tuple[int, tuple[Failed, ...]]:
-    """Remove what ``to_prune`` names, of what the user was shown only, and what an interrupted prune left. Each one
-    gets another name first, so that nobody takes a half removed one for a checkpoint. Returns the bytes that went, and
-    what could not be removed. Blocking."""
-    base = Path(shown.folder)
+    """Remove what ``to_prune`` names, of what the user was shown only, what an interrupted prune left, and ``aside``:
+    some of ``set_aside_rows``. Each one gets another name first, so that nobody takes a half removed one for a
+    checkpoint. Returns the bytes that went, and what could not be removed. Blocking."""
     with steady(run_dir, shown.live) as why:
         if why:
             return 0, (Failed(shown.folder, why),)
         try:
             now = list_checkpoints(run_dir)  # the trainer may have written or removed some meanwhile
+            still = {row.path for row in set_aside_rows(run_dir, now) if not row.keeps} if aside else set()
         except NoCheckpoints as error:
             return 0, (Failed(shown.folder, str(error)),)
         if now.best_unknown:
             words = f"which one is the best is not known, so that nothing was removed: {now.no_score}"
             return 0, (Failed(shown.folder, words),)
         agreed = {row.step for row in to_prune(shown.rows, keep)}
-        going = [row for row in to_prune(now.rows, keep) if row.step in agreed]
+        going = [row.path for row in to_prune(now.rows, keep) if row.step in agreed]
+        going += [row.path for row in aside if row.path in still]
         freed, failed = 0, []
-        for path in (*map(Path, now.half_removed), *(Path(row.path) for row in going)):
+        for path in map(Path, (*now.half_removed, *going)):
             say(f"removing {path}")
             try:
-                freed += _remove(path, base)
+                freed += _remove(path, path.parent)
+                if is_aside(path.parent.name):
+                    remove_if_empty(path.parent)
             except OSError as error:
                 failed.append(Failed(os.fspath(error.filename or path), error.strerror or str(error)))
         return freed, tuple(failed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Set
+from collections.abc import Callable, Set
 from pathlib import Path
 
 from liverl.control.paths import user_name
@@ -14,6 +14,7 @@ from liverl.offline.services import anything_left
 from liverl.offline.trial_index import NAME as INDEX
 from liverl.rundir.index import describe, run_hash
 from liverl.rundir.layout import RunDir, hostname, read_backend
+from liverl.util.plural import quantity
 
 
 def refusal(run_dir: Path) -> str:
@@ -49,8 +50,11 @@ def refusal(run_dir: Path) -> str:
     return ""
 
 
-def collect_run(run_dir: Path, wanted: Set[What], found: Found) -> None:
-    """Add to ``found`` what of this run's directory goes: leftovers, and the logs and trials that are ``wanted``."""
+def collect_run(
+    run_dir: Path, wanted: Set[What], found: Found, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Add to ``found`` what of this run's directory goes: leftovers, and the logs and trials that are ``wanted``.
+    ``say`` hears how far it is."""
     run, collector = RunDir(run_dir), Collector(found, run_dir)
     _sockets(run, collector)
     if "logs" in wanted:
@@ -59,7 +63,9 @@ def collect_run(run_dir: Path, wanted: Set[What], found: Found) -> None:
             for path in collector.children(folder, run_dir):
                 collector.add("logs", path, folder, run_dir, attempt=attempt)
     if "trials" in wanted:
-        for path in collector.children(run.trials, run_dir):
+        folders = list(collector.children(run.trials, run_dir))
+        for number, path in enumerate(folders, 1):
+            say(f"counting trials, {number} of {quantity(len(folders), 'folder')}")
             collector.add("trials", path, run.trials, run_dir, depth=1)
         index = run_dir / INDEX
         collector.add("trials", index, index, run_dir)

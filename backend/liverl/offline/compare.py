@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from liverl.config import ConfigError, load_config
 from liverl.config.changes import HIDDEN, flat, is_secret, names_the_run
 from liverl.config.consumers import why_inert
+from liverl.config.in_effect import RESOLVED, effect_words, in_effect
 from liverl.config.schema import RunConfig, schema_key
 from liverl.control.history import read_events
 from liverl.control.messages import ControlError
@@ -94,6 +95,15 @@ class Comparison(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
+class Effect(NamedTuple):
+    """Of a key that a run may leave to its trainer: what is in effect in each run, and in words; None and empty where
+    the configuration is not known, and empty words where its own value says it."""
+
+    values: tuple[Any, ...]
+    words: tuple[str, ...]
+    same: bool  # in all runs whose configuration is known
+
+
 class _Config(NamedTuple):
     """A configuration: each key with its value, and as it was loaded."""
 
@@ -108,8 +118,9 @@ def compare(runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: 
 
 def compare_with_series(
     runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: None
-) -> tuple[Comparison, tuple[dict[str, Series], ...]]:
-    """As ``compare``; with it the series of each run by key, for charts."""
+) -> tuple[Comparison, tuple[dict[str, Series], ...], dict[str, Effect]]:
+    """As ``compare``; with it the series of each run by key, for charts, and by key what is in effect where a run of
+    these leaves it to its trainer."""
     read = []
     for run in runs:
         progress(f"reading {run.name}")
@@ -119,7 +130,8 @@ def compare_with_series(
         tuple(_differences([config for _, config, _ in read])),
         tuple(_curves([series for _, _, series in read])),
     )
-    return comparison, tuple(series for _, _, series in read)
+    configs = [config for _, config, _ in read]
+    return comparison, tuple(series for _, _, series in read), dict(_effects(configs))
 
 
 def seconds_of(series: Mapping[str, Series]) -> Series | None:
@@ -171,9 +183,9 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
 
 
 def _told(run: RunDir, now: Snapshot | None) -> tuple[ToldAlert, ...]:
-    """The alerts that a run has had, by id. Those of a run whose events are gone are those of its last state."""
-    held = now.symptoms if now is not None else ()
-    found = {one.id: ToldAlert(one.id, one.title, LEVELS[one.severity]) for one in held}
+    """The alerts that a run has had, by id. One that is open is what its last state says, as in its report: its numbers
+    grow without a further event. Those of a run whose events are gone are those of its last state."""
+    found: dict[str, ToldAlert] = {}
     for event in read_events(run.path):
         if event.kind != "symptom" or "id" not in event.data:
             continue
@@ -184,6 +196,8 @@ def _told(run: RunDir, now: Snapshot | None) -> tuple[ToldAlert, ...]:
             found[name] = ToldAlert(name, title, event.level)
         else:
             found.setdefault(name, ToldAlert(name, name, event.level))
+    held = now.symptoms if now is not None else ()
+    found |= {one.id: ToldAlert(one.id, one.title, LEVELS[one.severity]) for one in held}
     return tuple(found[name] for name in sorted(found))
 
 
@@ -260,6 +274,21 @@ def _differences(configs: Sequence[_Config | None]) -> Iterator[Difference]:
             shown = tuple(None if config is None else config.values.get(key) for config in configs)
             inert = all(_inert(config.config, key) for config in known)
             yield Difference(key, (HIDDEN,) * len(configs) if is_secret(key) else shown, inert)
+
+
+def _effects(configs: Sequence[_Config | None]) -> Iterator[tuple[str, Effect]]:
+    """Of the keys that some run uses and some run leaves to others."""
+    known = [config for config in configs if config is not None]
+    for key in RESOLVED:
+        if all(_inert(config.config, key) for config in known):
+            continue
+        words = tuple(effect_words(one.config, key, one.values.get(key)) if one else "" for one in configs)
+        if any(words):
+            values = tuple(
+                in_effect(one.config, key, one.values.get(key)) if one else None for one in configs
+            )
+            same = len({value for value, one in zip(values, configs, strict=True) if one is not None}) == 1
+            yield key, Effect(values, words, same)
 
 
 def _curves(runs: Sequence[dict[str, Series]]) -> Iterator[Curve]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from liverl.model import StepTrials
+from liverl.observe.trials.ending_words import counted_endings, endings_of
 from liverl.util.visible import visible
 
 MOST_STEPS = 500  # rows of the table of steps; the newest ones
@@ -95,10 +96,9 @@ def _steps(steps: Sequence[StepTrials], older: int) -> Iterator[str]:
     heads = ("step", "trials", "done", "call tools", "mean reward", "ended by")
     yield f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>"
     for step in steps[:MOST_STEPS]:
-        ends = sorted((step.ended_by or step.finish_reasons).items(), key=lambda item: (-item[1], item[0]))
         reward = "-" if step.mean_reward is None else f"{step.mean_reward:.3f}"
         calling = f"{step.judged - step.zero_tool_calls}/{step.judged}" if step.judged else "-"
-        words = ", ".join(f"{name} {number}" for name, number in ends) or "-"
+        words = counted_endings(endings_of(step)) or "-"
         cells = (str(step.step), str(step.total), str(step.finished), calling, reward, words)
         yield f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
     yield "</table>"

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from liverl.diagnose.advice import Means, fitted, means
+from liverl.diagnose.catalogue.metrics import reward_flat
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.tracker import RunContext, Window
@@ -32,6 +33,7 @@ from liverl.model import (
     TreeStats,
     TrialsStatus,
 )
+from liverl.observe.metrics.rewards import judged_anew
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.replica_names import replica_names
@@ -50,6 +52,7 @@ from liverl.procs import procfs
 from liverl.procs.stats import ProcSampler
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import BackendRecord, DeadBackend, RemoteBackend, RunDir, backend_alive, hostname
+from liverl.supervise.services.unused_environments import unused
 from liverl.util.backward_lines import lines_backwards
 from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import read_regular
@@ -132,10 +135,14 @@ class OfflineRun:
         go_on = host == hostname() and any(s.members for s in services)
         state = _state(result, alive, last, go_on)
         metrics, trainer = self._files.metrics(), self._trainer.get()
+        if result is not None and metrics is not None:  # else nothing that is read anew contradicts it
+            course = self._files.rewards.course
+            result = msgspec.structs.replace(result, summary=judged_anew(result.summary, course))
         trials = self._scan(last, now)
         may_run = host != hostname() or any(s.members for s in services)  # on another host it is unknown
         if result is not None or (isinstance(alive, DeadBackend) and not may_run):
             trials = cut_off(trials)  # no process is left that could finish them
+            services = tuple(unused(services, died_at if result is None else result.ended_at))
         base = last if last is not None else self._empty_snapshot(plan)
         snapshot = msgspec.structs.replace(
             base,
@@ -279,7 +286,10 @@ class OfflineRun:
 
         None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
-            return tuple(msgspec.structs.replace(s, action=None) for s in before)
+            last = Window(snapshot, None, RunContext(recent=self._files.recent))
+            anew = next((s for s in reward_flat(last) if isinstance(s, Symptom)), None)
+            judged = (_judged_anew(s, anew and fitted(anew, self._means())) for s in before)
+            return tuple(msgspec.structs.replace(s, action=None) for s in judged)
         plan = self._plan.get()
         self._files.ray = plan is None or plan.may_use_ray
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
@@ -303,6 +313,14 @@ class OfflineRun:
             msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
             for s in symptoms
         )
+
+
+def _judged_anew(symptom: Symptom, anew: Symptom | None) -> Symptom:
+    """What the last backend has said of the rewards, as this version says it in all other places; when a step of which
+    it has not spoken ended, nobody knows."""
+    if anew is None or symptom.id != anew.id or symptom.title == anew.title:
+        return symptom
+    return msgspec.structs.replace(anew, since=symptom.since if symptom.step == anew.step else None)
 
 
 def _same_boot(era: str, record: BackendRecord | None) -> bool:

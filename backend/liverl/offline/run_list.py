@@ -1,14 +1,18 @@
-"""The runs of a list, each with what its files say of it at one look: no log and no metrics are read."""
+"""The runs of a list, each with what its files say of it at one look: no log is read, and no metrics but for the
+verdict on the rewards of a run that has ended, once."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from liverl.model import Result, UnixTime
+from liverl.model import Result, RewardCourse, Rewards, UnixTime
+from liverl.observe.metrics.rewards import RewardHistory, course_words, ends_words
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
 from liverl.util.decode import decode_json, decode_loose_json
@@ -16,6 +20,8 @@ from liverl.util.regular_file import read_regular
 
 Sort = Literal["changed", "started", "reward", "steps", "time", "name", "state"]
 _CONFIG = 1 << 20  # bytes of a saved configuration that are read
+_METRICS = 4 << 20  # bytes of metrics that are read for a verdict, which takes 0.1 s
+_NUMBER = re.compile(r"[-_.]{0,9}[vV]?\d{1,19}$")  # at the end of a name: ``-2``, ``_v3``
 _MODEL = re.compile(
     r"^model:\n(?:[ ]{2,40}[^\n]{0,2000}\n){0,40}?  model_path: (?P<path>[^\n]{1,4096})", re.MULTILINE
 )
@@ -27,7 +33,9 @@ class RunListed(msgspec.Struct, frozen=True):
     newest attempt to its end, or to its last sign; ``model``: the path of its weights; ``sandboxes_left``: how many
     things a run that is not live has left in Docker or a cluster, by its files, None if it has begun none;
     ``validation``: its highest score, after the step ``validation_step``, and ``best_checkpoint``: the path of that
-    step's checkpoint, empty without one, or if it is not complete. None: not known."""
+    step's checkpoint, empty without one, or if it is not complete; ``reward_course``: whether its rewards
+    prove that it learned, None also of a smoke run; ``attempt``: the newest one, which ``started_at`` and ``seconds``
+    are of. None: not known."""
 
     run: str
     run_dir: str
@@ -47,6 +55,29 @@ class RunListed(msgspec.Struct, frozen=True):
     validation: float | None = None
     validation_step: int | None = None
     best_checkpoint: str = ""
+    reward_course: RewardCourse | None = None
+    attempt: int | None = None
+
+    @property
+    def attempt_words(self) -> str:
+        """Which attempt its start and its time are of, where others came before it: they do not count."""
+        return f"attempt {self.attempt}" if self.attempt is not None and self.attempt > 1 else ""
+
+    @property
+    def reward_words(self) -> str:
+        """What its rewards prove, in a few words; empty of a smoke run, and where they have no change to judge."""
+        judged = not self.smoke and self.reward_course is not None
+        changed = self.reward_first is not None and self.reward_first != self.reward_last
+        proved = self.reward_course is not None and self.reward_course.proved
+        return course_words(self.reward_course, short=True) if judged and (changed or proved) else ""
+
+    def reward_ends(self, arrow: str = "->") -> str:
+        """The mean reward of its first and of its last three steps; of fewer than six one mean, and so where nobody can
+        say whether the change is one. Empty without a reward."""
+        if self.smoke:
+            return "smoke"  # its batches are too small for it to mean anything
+        first = self.reward_first if self.reward_course is not None else self.reward_last
+        return ends_words(first, self.reward_last, self.steps, arrow=arrow) or ""
 
     @property
     def best_words(self) -> str:
@@ -78,7 +109,7 @@ def listed(info: RunInfo) -> RunListed:
         info.state,
         info.host,
         info.pid,
-        info.started_at,
+        began,  # not of the backend, which may have been restarted
         result.steps if result is not None else _step(run),
         _sandboxes_left(info, result),
         result.total_steps if result is not None else now.total_steps if now is not None else None,
@@ -91,7 +122,35 @@ def listed(info: RunInfo) -> RunListed:
         best.best if best is not None else None,
         best.best_step if best is not None else None,
         _checkpoint(run, best.best_step) if best is not None else "",
+        _course(run, info.state, rewards)
+        if rewards is not None and now is not None and not now.smoke
+        else None,
+        result.attempt if result is not None else now.attempt if now is not None else None,
     )
+
+
+def _course(run: RunDir, state: str, rewards: Rewards) -> RewardCourse | None:
+    """What the rewards of a run prove. Its snapshot may have it from another version, or not at all, so that of a run
+    whose backend has ended all steps are judged anew, as its dashboard does; of one that never had six, none is."""
+    if state in ("live", "elsewhere") or rewards.first == rewards.last:
+        return rewards.course
+    try:
+        file = run.metrics.stat()
+        small = file.st_size <= _METRICS
+        return (_judged(run.path, file.st_size, file.st_mtime_ns) if small else None) or rewards.course
+    except OSError:
+        return rewards.course
+
+
+@lru_cache(maxsize=1024)
+def _judged(run_dir: Path, size: int, written_ns: int) -> RewardCourse | None:
+    """What the metrics of a run prove, which have this size and were written then."""
+    from liverl.observe.metrics.steps import MetricsReader
+
+    history, steps = RewardHistory(), MetricsReader.of_run(run_dir)
+    while news := steps.poll():
+        history.add(news)
+    return history.summary().course
 
 
 def _sandboxes_left(info: RunInfo, result: Result | None) -> int | None:
@@ -112,6 +171,47 @@ def _sandboxes_left(info: RunInfo, result: Result | None) -> int | None:
         return sum(len(one.open) for one in found)
     end = result.sandboxes
     return len(end.left) + len(end.kept) if end is not None else 0
+
+
+class Previous(msgspec.Struct, frozen=True):
+    """The run with which another one is compared where nobody names one. ``words``: which one it is, as a phrase in
+    which ``it`` is the other one."""
+
+    run: RunListed
+    words: str
+
+
+def previous_run(run: RunListed, runs: Iterable[RunListed]) -> Previous | None:
+    """The newest of the runs that began before ``run`` in its project with a name like its own (``grpo-2`` for
+    ``grpo-3``), else with its model, else of all; None if none began before it, or nobody knows when it began. A smoke
+    run is compared with smoke runs only, and no other run with one. Pure."""
+    began = run.started_at
+    if began is None:
+        return None
+    earlier = [
+        one
+        for one in runs
+        if one.started_at is not None and one.started_at < began and one.smoke is run.smoke
+    ]
+    project, stem = _lineage(run)
+    own = [one for one in earlier if _lineage(one)[0] == project]
+    alike = [one for one in own if stem and _lineage(one)[1] == stem]
+    model = [one for one in own if run.model and one.model == run.model]
+    for found, words in (
+        (alike, "the run before it with a name like its own"),
+        (model, "the run of the same model before it"),
+        (earlier, "the run that began before it"),
+    ):
+        if found:
+            return Previous(max(found, key=lambda one: one.started_at or 0.0), words)
+    return None
+
+
+def _lineage(run: RunListed) -> tuple[str, str]:
+    """Its project, and its name without the number at its end; a name that is a time or a number has none."""
+    project, _, name = run.run.rpartition("/")
+    stem = _NUMBER.sub("", name)
+    return project, stem if any(one.isalpha() for one in stem) else ""
 
 
 def in_order(runs: Iterable[RunListed], by: Sort) -> list[RunListed]:

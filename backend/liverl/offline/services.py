@@ -142,6 +142,11 @@ class OrphanedServices:
         was not started yet or is a ready environment."""
         if status.state in state_machine.ENDED or (status.kind == "environment" and status.state == "ready"):
             return status
+        if status.kind == "environment":  # it has no process that could exit
+            why = f"not prepared; {self.words}"
+            return msgspec.structs.replace(
+                status, state="stopped", why=why, since=self.died_at, progress=None
+            )
         if status.state == "waiting" and (past is None or past.pid is None):
             return msgspec.structs.replace(status, why=f"not started; {self.words}")
         exit_ = (past.exit if past is not None else None) or self._exit_file(status)

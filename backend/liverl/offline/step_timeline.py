@@ -205,7 +205,9 @@ def _bounds(
     end = own.by if own is not None else max(ends, default=None)
     begin = min(begins, default=None)
     if own is not None and seconds is not None:
-        earliest, end = own.after - beside, own.by - beside
+        # Events of older versions, as in recordings, do not say since when: then it was after the step before.
+        since = own.after if own.after < own.by else before.by if before is not None else own.by - seconds
+        earliest, end = since - beside, own.by - beside
         if begin is not None:
             end = min(end, max(earliest, begin + seconds))
         begin = min(end - seconds, begin if begin is not None else end)

@@ -95,15 +95,16 @@ class StepsListed(msgspec.Struct, frozen=True):
 
 
 class TurnShown(msgspec.Struct, frozen=True):
-    """One call of the model. Times are Unix seconds, durations seconds; None: not recorded. ``asked``: what it was
-    asked that no earlier turn shows, ``role: text`` in lines; ``said``: its text and reasoning; each of at most
-    ``LONGEST`` characters, "" where nothing is recorded."""
+    """One call of the model. Times are Unix seconds, durations seconds; None: not recorded, as calls and tokens
+    of an answer that was given and is not in the record. ``asked``: what it was asked that no earlier turn shows,
+    ``role: text`` in lines; ``said``: its text and reasoning; each of at most ``LONGEST`` characters, "" where nothing
+    is recorded."""
 
     number: int
     success: bool
     started_at: float | None
     seconds: float | None
-    tool_calls: int
+    tool_calls: int | None
     finish_reason: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -187,7 +188,7 @@ def listed(
     """
     trials = state.trials if state is not None else TrialsStatus()
     if step is None:
-        heads, total = list(trials.newest), trials.total
+        heads, total = list(trials.newest), _all_of(trials)
     else:
         heads = heads_of_step(run.path, step)
         if not heads:
@@ -248,7 +249,13 @@ def listed_of_all(
 def needs_index(state: Snapshot | None, most: int) -> bool:
     """Whether more trials are asked for than the state of the run has, while the run has more."""
     trials = state.trials if state is not None else TrialsStatus()
-    return most > len(trials.newest) and trials.total > len(trials.newest)
+    return most > len(trials.newest) and _all_of(trials) > len(trials.newest)
+
+
+def _all_of(trials: TrialsStatus) -> int:
+    """How many trials there are in the lists: also those that count in no step any more, as they were repeated or are
+    of an earlier attempt."""
+    return max(len(trials.newest), trials.total + sum(step.earlier for step in trials.steps))
 
 
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:
@@ -271,8 +278,10 @@ def shown_of(
         head = _cut_off(head)
     turns = tuple(
         TurnShown(
-            turn.number, turn.success, turn.started_at, turn.seconds, turn.calls, turn.finish_reason,
-            turn.prompt_tokens, turn.completion_tokens, turn.replica, _asked(turn), _cut(turn.written),
+            turn.number, turn.success, turn.started_at, turn.seconds,
+            turn.calls if turn.recorded or not turn.success else None, turn.finish_reason,
+            turn.prompt_tokens, turn.completion_tokens if turn.recorded or not turn.success else None,
+            turn.replica, _asked(turn), _cut(turn.written),
         )
         for turn in trajectory.turns
     )  # fmt: skip

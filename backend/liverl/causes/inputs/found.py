@@ -36,7 +36,7 @@ def of_trials(log: LogRecords, matcher: Matcher | None = None) -> LogRecords:
     of = (matcher or whole()).of
     rows = {record.offset: [match.signature for match in of(record)] for record in log.records}
     kept = [one for one in log.records if any(row.fails == "request" for row in rows[one.offset])]
-    return msgspec.structs.replace(log, records=tuple(kept))
+    return msgspec.structs.replace(log, records=tuple(kept), passed=(), passed_more=False)
 
 
 def _is_replaced(log: LogRecords, last: Mapping[str, int]) -> bool:

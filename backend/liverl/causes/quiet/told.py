@@ -6,7 +6,8 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, count
+from operator import add
 from typing import Any, BinaryIO
 
 import msgspec
@@ -23,8 +24,10 @@ BLOCK = 1 << 20  # bytes read at a time
 MOST = 512 << 20  # bytes of one log that are read, 5 to 20 s: its beginning, where totals stand, and its end
 HEAD = 16 << 20  # of those, bytes of its beginning
 SHAPES = 1 << 14  # shapes of lines that tell nothing which are remembered,
-SHAPED = 400  # and bytes of such a line
+SHAPED = 400  # and bytes of such a line; of a longer one its hash
 LONGEST = 1 << 16  # bytes of one line that are looked at
+SEARCHED = 1 << 11  # searches in lines that are remembered,
+REMEMBERED = 4096  # and characters of such a line
 MOST_BARS = 200  # bars with different totals that are remembered
 SHOWN = 200  # characters of a line that are kept
 _TRAINING = r"training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?"
@@ -117,7 +120,8 @@ _FAILED = late_pattern(
     re.IGNORECASE,
 )
 _LOGGED = late_pattern(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
-_DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished", re.IGNORECASE)  # 0 or another one
+# A line that ``_EXITED`` or ``_FAILED`` matches has one of these words. A digit in it says whether it was a success.
+_DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished|\*\*\* \[", re.IGNORECASE)
 # verl prints it in its last step, which its bar may not show any more.
 _FINAL = "Final validation metrics"
 _TRAINS = late_pattern(
@@ -143,6 +147,14 @@ _LOOKED_AT = re.compile(
     rb"TrainRayActor",
 )
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_ONES = bytes.maketrans(b"023456789", b"111111111")
+
+
+def _may_tell_an_exit(line: bytes) -> bool:
+    """Whether a line that differs from this one in the values of digits only may tell an exit code."""
+    line = line[:LONGEST]
+    zeros, ones = (colourless(line.translate(made).decode("utf-8", "replace")) for made in (_ZEROS, _ONES))
+    return _EXITED.search(zeros) is not None or _FAILED.search(ones) is not None
 
 
 def _with_needle(lines: Sequence[bytes]) -> set[int]:
@@ -161,6 +173,11 @@ def _with_needle(lines: Sequence[bytes]) -> set[int]:
 
 def _nothing(_: Any) -> None:
     """Hear of a step, and do nothing."""
+
+
+def _remembered(shape: bytes) -> bytes | int:
+    """A shape as it is remembered: a long one by its 64-bit hash."""
+    return shape if len(shape) <= SHAPED else hash(shape)
 
 
 class Listening:
@@ -182,6 +199,9 @@ class Listening:
         self._heard = False  # the present line tells something
         # Lines, with 0 for each digit, that tell nothing: logs repeat few of them
         self._silent: set[bytes] = set()
+        self._silent_long: set[int] = set()  # of longer ones the 64-bit hash
+        self._telling: set[bytes | int] = set()  # likewise of lines with a needle that have told something
+        self._searched: dict[tuple[re.Pattern[str], str], re.Match[str] | None] = {}  # of the last lines
         self._proofs: dict[str, Evidence] = {}
         self._found: dict[str, Any] = {}
         self._jobs: dict[str, Submitted] = {}
@@ -261,22 +281,39 @@ class Listening:
 
     def hear(self, data: bytes, offset: int) -> None:
         """Read further whole lines. ``offset``: where they begin in the log."""
-        begin = 0
-        unknown: list[tuple[int, bytes, bytes]] = []
-        for line, shape in zip(data.split(b"\n"), data.translate(_ZEROS).split(b"\n"), strict=True):
-            if shape not in self._silent:
-                unknown.append((begin, line, shape))
-            begin += len(line) + 1
-        with_needle = _with_needle([line for _, line, _ in unknown])
-        for number, (begin, line, shape) in enumerate(unknown):
-            if shape not in self._silent and not (
-                number in with_needle and self._tells(line, offset + begin, offset + begin + len(line))
-            ):
-                self._remember_silent(line, shape)
+        lines, shapes = data.split(b"\n"), data.translate(_ZEROS).split(b"\n")
+        new = set(shapes) - self._silent
+        if new:
+            places = [place for place, shape in enumerate(shapes) if shape in new]
+            places = [
+                p for p in places if len(shapes[p]) <= SHAPED or hash(shapes[p]) not in self._silent_long
+            ]
+            asked = [place for place in places if _remembered(shapes[place]) not in self._telling]
+            with_needle = {asked[number] for number in _with_needle([lines[place] for place in asked])}
+            ends = list(map(add, accumulate(map(len, lines)), count(offset)))
+            for place in places:
+                line, shape = lines[place], shapes[place]
+                if shape in self._silent:
+                    continue
+                may_tell = place in with_needle or _remembered(shape) in self._telling
+                if may_tell and self._tells(line, ends[place] - len(line), ends[place]):
+                    self._remember_telling(shape)
+                else:
+                    self._remember_silent(line, shape)
         self._read_to = max(self._read_to, offset + len(data))
 
+    def _remember_telling(self, shape: bytes) -> None:
+        if len(self._telling) >= SHAPES:
+            self._telling.clear()
+        self._telling.add(_remembered(shape))
+
     def _remember_silent(self, line: bytes, shape: bytes) -> None:
-        if len(line) > SHAPED or _DECIDED_BY_DIGITS.search(line):
+        if _DECIDED_BY_DIGITS.search(line) and _may_tell_an_exit(line):
+            return
+        if len(line) > SHAPED:
+            if len(self._silent_long) >= SHAPES:
+                self._silent_long.clear()
+            self._silent_long.add(hash(shape))
             return
         if len(self._silent) >= SHAPES:
             self._silent.clear()
@@ -294,8 +331,20 @@ class Listening:
         return self._heard
 
     def _match(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-        match = pattern.search(text)
+        match = self._search(pattern, text)
         self._heard = self._heard or match is not None
+        return match
+
+    def _search(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+        """What a pattern finds. Starts of a program print many lines that are equal to the byte."""
+        try:
+            return self._searched[pattern, text]
+        except KeyError:
+            match = pattern.search(text)
+        if len(text) <= REMEMBERED:
+            if len(self._searched) >= SEARCHED:
+                self._searched.clear()
+            self._searched[pattern, text] = match
         return match
 
     def _line(self, text: str, end: int, *, own: bool) -> None:
@@ -323,9 +372,9 @@ class Listening:
         elif self._match(_LOSSES, text):
             self._losses = self._found["trains"] = True
             self._signs_at = end
-        elif (match := _COUNTER.search(text)) is not None and _counts_training(text, match.end()):
+        elif (match := self._search(_COUNTER, text)) is not None and _counts_training(text, match.end()):
             self._bar("counted", int(match[1]), int(match[2]), end)
-        elif (match := _PLAIN_STEP.search(text)) is not None and _counts_training(
+        elif (match := self._search(_PLAIN_STEP, text)) is not None and _counts_training(
             text, match.end(), alone=False
         ):
             self._heard = True
@@ -417,16 +466,16 @@ class Listening:
         finished = self._match(_FINISHED, text) is not None
         if finished:
             self._found["finished"] = True
-        plain = own and _LOGGED.search(text) is None
-        exited = plain and _EXITED.search(text) is not None
-        if plain and _FAILED.search(text) is not None:
+        plain = own and self._search(_LOGGED, text) is None
+        exited = plain and self._search(_EXITED, text) is not None
+        if plain and self._search(_FAILED, text) is not None:
             self._tell(failed=text[:SHOWN])
             self._found["failed_at"] = self._at
         if finished or exited or self._match(_CLOSED, text):
             self._tell(closed=text[:SHOWN])
             self._found["closed_at"] = self._at
-        if self._match(_TRAINS, text):
-            self._found["trains"] = True
+        if not self._found.get("trains") and self._match(_TRAINS, text):
+            self._found["trains"] = True  # once and for all: later lines like this one tell nothing
 
 
 def _counts_training(text: str, behind: int, *, alone: bool = True) -> bool:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from msgspec.structs import replace
 
 from liverl.logs.record import Record
 
-_VARIABLE = re.compile(r"[\w.-]*\d[\w.-]*")  # numbers, addresses, ids: what differs between equal messages
+# Numbers, addresses, ids: what differs between equal messages
+_VARIABLE = re.compile(r"(?<![\w.-])(?=[\w.-]*\d)[\w.-]+")
+PASSED = 8  # kinds of errors that ended nothing
 _SHAPE = 160  # characters of a message that tell its kind
 
 _Key = tuple[bool, str, str]
@@ -68,8 +73,48 @@ class Kept:
         return [*first, *_ends(others, self._most - len(first))]
 
     def _key(self, record: Record) -> _Key:
-        text = record.raised[-1].text if record.raised else record.text
-        return self._has_needle(record), record.kind, _VARIABLE.sub("#", text[:_SHAPE])
+        return self._has_needle(record), record.kind, shape(record)
+
+
+class Passed:
+    """Errors that ended nothing: the first of each kind."""
+
+    def __init__(self) -> None:
+        self.more = False  # there were others, which are not counted
+        self._kinds: dict[str, Record] = {}
+
+    def add(self, record: Record) -> None:
+        """Count a record, if it is an error."""
+        if not is_error(record):
+            return
+        key = shape(record)
+        known = self._kinds.get(key)
+        if known is not None:
+            self._kinds[key] = replace(known, repeated=known.repeated + 1)
+        elif len(self._kinds) < PASSED:
+            self._kinds[key] = record
+        else:
+            self.more = True
+
+    def all(self) -> tuple[Record, ...]:
+        """Return the first of each kind; ``repeated``: how many more there were."""
+        return tuple(self._kinds.values())
+
+
+def is_error(record: Record) -> bool:
+    """Whether it says that something failed: an error by its level, or a traceback."""
+    return record.level == "error" or record.kind == "traceback"
+
+
+def shape(record: Record) -> str:
+    """What tells the kind of a message: its beginning without numbers, addresses and ids."""
+    text = record.raised[-1].text if record.raised else record.text
+    return _without_numbers(text[:_SHAPE])
+
+
+@lru_cache(maxsize=1024)
+def _without_numbers(text: str) -> str:
+    return _VARIABLE.sub("#", text)
 
 
 def _share(sizes: Sequence[int], most: int) -> int:

@@ -10,7 +10,8 @@ from liverl.util.late_pattern import late_pattern
 TAIL = 1 << 16  # bytes at the end of a log, in which such a traceback must stand
 # What a shell traces, and what time, wandb, Hydra, Ray and torchrun print last.
 LAST_WORDS = late_pattern(
-    r"\++ |wandb:|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)"
+    r"\++ |wandb:|(?i:warning)s?: |<[\w .]{1,80}>:\d+: \w*Warning: "
+    r"|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)"
     r"|Set the environment variable HYDRA"
     r"|[=-]{20}|Failures:|Root Cause \(|<NO_OTHER_FAILURES>|(?:time|host|rank|exitcode|error_file|traceback) {1,8}: "
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
+import re
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
@@ -11,9 +13,9 @@ from msgspec.structs import replace
 
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Matcher, whole
-from liverl.causes.read.keeping import Kept
+from liverl.causes.read.keeping import Kept, Passed
 from liverl.causes.read.last_words import TAIL, last_tracebacks
-from liverl.causes.read.shapes import Shape, Shapes
+from liverl.causes.read.shapes import BARE, DULL, FLOODED, INFO, READ, REPEATED, SIGNED, Lines, Shapes
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
@@ -24,7 +26,7 @@ BLOCK = 1 << 20  # bytes read at a time
 MOST_BEFORE = 500  # records with a needle from before the last healthy signs
 MOST_AFTER = 2000  # other records
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
-REPEATED = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines
+REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
@@ -32,6 +34,12 @@ _ANSWER = b'" 2'
 _POST = '"POST /'
 _ROUTED_POST = "http_request{method=POST "  # of SGLang's router
 _THROUGHPUT = b"Avg prompt throughput"
+# Runs of lines by the letters of what they are (``shapes``). Healthy lines and those of level info often take turns:
+# they are passed over as one run, but for runs of the latter with words that are counted.
+_RUNS = re.compile(rb"R[Rbimf]*+|(?P<healthy>(?:i++(?!m))?h++(?:i++(?!m)|h++)*+)|[im]++|b++|f++|d++|x++")
+_OF_REPEATED = re.compile(rb"[Rbimf]*+")
+_ALIKE = re.compile(rb"R++|b++|[im]++|f++")
+_BARE_OR_NOT = re.compile(rb"b++|[Rimf]++")
 
 
 class NotTextError(OSError):
@@ -116,9 +124,11 @@ class _Reading:
         self._reader = RecordReader(modified, start, zone)
         self._shapes = Shapes((matcher or whole()).needles)
         self._alive = 0  # healthy signs so far
-        self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
+        self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are up to it
+        self._signs_gone = 0  # how many there were before those
         self._kept = Kept(MOST_AFTER, self._has_needle)
         self._before = Kept(MOST_BEFORE, self._has_needle)
+        self._passed = Passed()
         # The last one, or its line and where that begins
         self._healthy: Record | tuple[int, bytes] | None = None
         self._step: Record | None = None  # the last metrics of a step
@@ -129,7 +139,9 @@ class _Reading:
         self._flooded = 0  # lines and tracebacks of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
         self._repeats_read = 0  # bytes of the repeated lines that are being read: of their beginning
-        self._repeats_held = bytearray()  # the rest of them, as far as it may be their end
+        # The rest of them, as far as it may be their end, with what they are and where each ends; and its bytes
+        self._repeats_held: deque[tuple[bytes, bytes, list[int]]] = deque()
+        self._repeats_size = 0
         self._headless = range(0)  # where that end begins: the beginnings of its first records are missing
 
     def block(self, data: bytes) -> None:
@@ -137,105 +149,174 @@ class _Reading:
         place = 0
         if self._inside:
             place = data.find(b"\n") + 1 or len(data)
-            self._feed(data[:place], "read")
+            self._feed(data[:place])
         self._lines(data, place)
         self._inside = not data.endswith(b"\n")
 
-    def _lines(self, data: bytes, place: int) -> None:
+    def _lines(self, data: bytes, begin: int) -> None:
         """Feed to the reader the lines that may matter, and those that may go on with one; pass over the others."""
-        kinds = self._shapes.of(data[place:])
-        begin = place
-        current: Shape = "read"
-        for length, kind in kinds:
-            if kind == "bare":
-                if current != "bare" and begin < place:
-                    self._run(data, begin, place, current)
-                    begin = place
-                kind = "bare" if current == "bare" or self._reader.idle else "beside"
-            if kind != current:
-                if begin < place:
-                    self._run(data, begin, place, current)
-                begin, current = place, kind
-            place += length
-        if begin < place:
-            self._run(data, begin, place, current)
+        if begin:
+            data = data[begin:]
+        codes, ends = lines = self._shapes.of(data)
+        at = _behind(_OF_REPEATED, codes, 0, len(codes)) if self._repeats_read else 0
+        if at:
+            self._repeat(data, lines, 0, at)
+        for run in _RUNS.finditer(codes, at):
+            first, last = run.span()
+            if codes[first] == REPEATED:
+                self._repeat(data, lines, first, last)
+                continue
+            self._end_repeats()
+            begin, end = ends[first - 1] if first else 0, ends[last - 1]
+            if run["healthy"]:
+                self._pass(data, begin, end, lines, first, last)
+            else:
+                self._run(data, begin, end, codes[first])
 
-    def _run(self, data: bytes, begin: int, end: int, kind: Shape) -> None:
-        if kind == "repeated" or (self._repeats_read and kind in ("info", "bare", "beside", "flood")):
-            self._repeat(data[begin:end])
-            return
-        self._end_repeats()
-        if kind == "healthy":
-            self._pass(data, begin, end)
-        elif kind in ("info", "bare", "flood"):
-            if kind == "flood":
-                self._flooded += data.count(b"\n", begin, end)
-            last = begin + len(data[begin:end].rstrip())  # a blank line is no last record
-            if last > begin:
-                line = data.rfind(b"\n", begin, last) + 1 or begin
-                self._skipped = (self.offset + line - begin, data[line:end])
-            self._reader.skip(end - begin)
-            self.offset += end - begin
+    def _run(self, data: bytes, begin: int, end: int, code: int) -> None:
+        if code == BARE:
+            self._skip(data, self._beside(data, begin, end), end)
+        elif code in (INFO, SIGNED):
+            self._skip(data, begin, end)
+        elif code == FLOODED:
+            self._flooded += data.count(b"\n", begin, end)
+            self._skip(data, begin, end)
         else:
-            self._feed(data[begin:end], kind)
+            self._feed(data[begin:end], dull=code == DULL)
 
-    def _repeat(self, data: bytes) -> None:
-        """Read the beginning and the end of a run of repeated lines, and pass over those between them."""
-        room = REPEATED - self._repeats_read
-        if room > 0:
-            cut = data.find(b"\n", room) + 1 or len(data)
-            self._repeats_read += cut
-            self._feed(data[:cut], "read")
-            data = data[cut:]
-        held = self._repeats_held
-        held += data
-        if len(held) < 4 * REPEATED:
-            return
-        cut = held.rfind(b"\n", 0, len(held) - REPEATED) + 1
-        self._flooded += held.count(BEGINS.encode(), 0, cut) or held.count(b"\n", 0, cut)
-        for record in self._reader.cut(cut, self.offset - self._repeats_read):
+    def _beside(self, data: bytes, begin: int, end: int) -> int:
+        """Read of lines that do not matter those that may go on with a record that is open; return where the others
+        begin."""
+        if self._reader.idle:
+            return begin
+        place, records = self._reader.feed_until_idle(data, begin, end)
+        self.offset += place - begin
+        self._skipped = None
+        for record in records:
             self._take(record)
-        self.offset += cut
-        del held[:cut]
-        self._headless = range(self.offset, self.offset + REPEATED // 2)
+        return place
+
+    def _skip(self, data: bytes, begin: int, end: int) -> None:
+        """Pass over lines that matter to nothing."""
+        if begin == end:
+            return
+        last = begin + len(data[begin:end].rstrip())  # a blank line is no last record
+        if last > begin:
+            line = data.rfind(b"\n", begin, last) + 1 or begin
+            self._skipped = (self.offset + line - begin, data[line:end])
+        self._reader.skip(end - begin)
+        self.offset += end - begin
+
+    def _repeat(self, data: bytes, lines: Lines, first: int, last: int) -> None:
+        """Read the beginning and the end of a run of repeated lines, and pass over those between them. ``first``,
+        ``last``: the number of its first line, and of that behind its last one."""
+        codes, ends = lines
+        begin = ends[first - 1] if first else 0
+        room = REPEATED_BYTES - self._repeats_read
+        if room > 0:
+            cut = min(bisect_left(ends, begin + room, first, last) + 1, last)
+            self._repeats_read += ends[cut - 1] - begin
+            self._read_repeats(data, codes, ends, first, cut)
+            first, begin = cut, ends[cut - 1]
+        while first < last:
+            # As much as is held at most, and the rest of lines of the same kind
+            most = begin + 4 * REPEATED_BYTES - self._repeats_size
+            full = bisect_left(ends, most, first, last)
+            place = _behind(_ALIKE, codes, full, last)
+            end = ends[place - 1]
+            places = ends[first:place]
+            self._repeats_held.append((data[begin:end], codes[first:place], [at - begin for at in places]))
+            self._repeats_size += end - begin
+            if self._repeats_size >= 4 * REPEATED_BYTES:
+                self._forget_repeats(self._repeats_size - REPEATED_BYTES)
+            first, begin = place, end
+
+    def _read_repeats(self, data: bytes, codes: bytes, ends: list[int], first: int, last: int) -> None:
+        for run in _BARE_OR_NOT.finditer(codes, first, last):
+            begin = ends[run.start() - 1] if run.start() else 0
+            self._run(data, begin, ends[run.end() - 1], BARE if codes[run.start()] == BARE else READ)
+
+    def _forget_repeats(self, most: int) -> None:
+        """Pass over the first of the lines that are held, of at most so many bytes."""
+        held = self._repeats_held
+        gone: list[bytes] = []
+        size = 0
+        while size + len(held[0][0]) <= most:
+            gone.append(held.popleft()[0])
+            size += len(gone[-1])
+        data, codes, ends = held[0]
+        place = bisect_right(ends, most - size)
+        if place:
+            cut = ends[place - 1]
+            gone.append(data[:cut])
+            held[0] = data[cut:], codes[place:], [end - cut for end in ends[place:]]
+            size += cut
+        passed = b"".join(gone)
+        self._flooded += passed.count(BEGINS.encode()) or passed.count(b"\n")
+        for record in self._reader.cut(size, self.offset - self._repeats_read):
+            self._take(record)
+        self.offset += size
+        self._repeats_size -= size
+        self._headless = range(self.offset, self.offset + REPEATED_BYTES // 2)
 
     def _end_repeats(self) -> None:
-        self._repeats_read = 0
-        if self._repeats_held:
-            held = bytes(self._repeats_held)
-            self._repeats_held.clear()
-            self._feed(held, "read")
+        self._repeats_read = self._repeats_size = 0
+        while self._repeats_held:
+            data, codes, ends = self._repeats_held.popleft()
+            self._read_repeats(data, codes, ends, 0, len(codes))
 
-    def _pass(self, data: bytes, begin: int, end: int) -> None:
-        """Pass over healthy lines; count the answers and throughputs in them."""
+    def _pass(self, data: bytes, begin: int, end: int, lines: Lines, first: int, last: int) -> None:
+        """Pass over healthy lines, with those of level info between them; count the answers and throughputs in
+        them. ``first``, ``last``: the number of the first line, and of that behind the last one."""
+        codes, ends = lines
         signs = data.count(_ANSWER, begin, end) + data.count(_THROUGHPUT, begin, end)
-        line = data.rfind(b"\n", begin, end - 1) + 1 or begin
-        self._skipped = (self.offset + line - begin, data[line:end])
         start = self.offset
         served = data.rfind(_POST.encode(), begin, end)
         if served >= 0:
             self._served = start - begin + (data.rfind(b"\n", begin, served) + 1 or begin)
-        self._reader.skip(end - begin)
-        self.offset += end - begin
+        self._skipped = self._line(data, begin, ends, last - 1)
         if signs:
             self._sign(signs, start)
-            self._healthy = self._skipped or self._healthy
+            # The last line of the healthy ones in which the last sign stands
+            newest = max(data.rfind(_ANSWER, begin, end), data.rfind(_THROUGHPUT, begin, end))
+            behind = codes.find(INFO, bisect_right(ends, newest, first, last), last)
+            self._healthy = self._line(data, begin, ends, (last if behind < 0 else behind) - 1)
+        self._reader.skip(end - begin, 1 + codes.count(b"hi", first, last) + codes.count(b"ih", first, last))
+        self.offset += end - begin
 
-    def _feed(self, data: bytes, kind: Shape) -> None:
+    def _line(self, data: bytes, begin: int, ends: list[int], number: int) -> tuple[int, bytes]:
+        """A line that is passed over, and where it begins. ``begin``: where the run begins that is passed over."""
+        start = ends[number - 1] if number else 0
+        return self.offset + start - begin, data[start : ends[number]]
+
+    def _feed(self, data: bytes, *, dull: bool = False) -> None:
         self.offset += len(data)
         self._skipped = None
-        for record in self._reader.feed(data, awaited=kind == "read"):
+        for record in self._reader.feed(data, dull=dull):
             self._take(record)
 
     def _sign(self, signs: int, offset: int) -> None:
         self._alive += signs
+        self._passed.more = self._passed.more or self._flooded > 0 or self._kept.left_out > 0
         self._flooded = 0
-        self._signs.append((offset, self._alive))
+        if not self._signs or offset > self._signs[-1][0]:
+            self._signs.append((offset, self._alive))
+        else:  # it has waited for the end of a record above it
+            place = bisect_left(self._signs, (offset, 0))
+            before = self._signs[place - 1][1] if place else self._signs_gone
+            later = [(at, alive + signs) for at, alive in self._signs[place:]]
+            self._signs[place:] = [(offset, before + signs), *later]
         if len(self._signs) > MOST_SIGNS:
+            self._signs_gone = self._signs[MOST_SIGNS // 2 - 1][1]
             del self._signs[: MOST_SIGNS // 2]
         for record in self._kept.forget(self._alive - SURVIVED):
-            if self._has_needle(record):
-                self._before.add(0, record)
+            self._survive(record)
+
+    @property
+    def _healthy_at(self) -> int:
+        """Where the last healthy sign stands; -1 without any."""
+        healthy = self._healthy
+        return -1 if healthy is None else healthy[0] if isinstance(healthy, tuple) else healthy.offset
 
     def _alive_at(self, offset: int) -> int:
         """How many healthy signs stand before ``offset``: a record may be complete long after it began."""
@@ -245,12 +326,17 @@ class _Reading:
     def _take(self, record: Record) -> None:
         if record.offset in self._headless:
             return
-        self._last = record
+        if self._last is None or record.offset > self._last.offset:
+            self._last = record
         if record.kind == "healthy":
             if _POST in record.text or record.text.startswith(_ROUTED_POST):
                 self._served = max(self._served, record.offset)
-            self._sign(progress_of(record.text) or 1, record.offset)
-            self._healthy = record
+            worth = progress_of(record.text) or 1
+            self._sign(worth, record.offset)
+            if record.offset > self._healthy_at:
+                self._healthy = record
+            if worth > SURVIVED and (self._step is None or record.offset > self._step.offset):
+                self._step = record  # the whole log survived what is above it, whoever answers later
             return
         matters = record.level in ("warning", "error") or record.kind != "line"
         if not matters and not self._has_needle(record):
@@ -258,8 +344,15 @@ class _Reading:
         alive = self._alive_at(record.offset)
         if self._alive - alive <= SURVIVED:
             self._kept.add(alive, record)
-        elif self._has_needle(record):
+        else:
+            self._survive(record)
+
+    def _survive(self, record: Record) -> None:
+        """Keep what was survived if the catalogue looks for something in it; else only count it."""
+        if self._has_needle(record):
             self._before.add(0, record)
+        else:
+            self._passed.add(record)
 
     def _has_needle(self, record: Record) -> bool:
         return self._shapes.has_needle(record.whole)
@@ -291,7 +384,15 @@ class _Reading:
             left_out=self._before.left_out + self._kept.left_out + self._flooded,
             survived=max((record.end for record in before), default=0),
             served=self._served,
+            passed=self._passed.all(),
+            passed_more=self._passed.more,
         )
+
+
+def _behind(run: re.Pattern[bytes], codes: bytes, place: int, last: int) -> int:
+    """Where a run ends that begins at ``place``, at ``last`` at the latest; ``place`` if none begins there."""
+    found = run.match(codes, place, last)
+    return place if found is None else found.end()
 
 
 def _is_binary(data: bytes) -> bool:

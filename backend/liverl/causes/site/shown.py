@@ -159,7 +159,7 @@ def described(row: Signature, file: str = "") -> str:
         ("to copy", row.command and f"{row.command}   (it is shown; nothing runs it)"),
         ("to set", ", ".join(f"{key}={value}" for key, value in row.patch.items())),
         ("comes before", ", ".join(row.before)),
-        ("gives way to", ", ".join(row.gives_way_to)),
+        ("gives way to", ", ".join((*row.gives_way_to, *row.supposes))),
         ("severity", row.severity),
         ("source", row.source),
         ("file", file),

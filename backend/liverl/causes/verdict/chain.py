@@ -33,6 +33,8 @@ VAGUE = late_pattern(
     re.IGNORECASE,
 )
 _PLAIN_TYPES = frozenset(("RuntimeError", "Exception", "BaseException", "SystemExit", "Error"))
+_ABSENT = late_pattern(r"No module named '(\w+)'")
+_IMPORT = late_pattern(r"(?:from|import) [\w.]*\.(\w+)\b")
 # What code catches to raise something that says more: a lookup that failed is the way there, not the failure.
 _LOOKUPS = frozenset(
     (
@@ -51,8 +53,8 @@ def telling(chain: Sequence[Raised]) -> int:
     """The index of the exception that says most about the failure.
 
     It is the last one, except that: of a pair joined by "During handling ..." the first counts if the second only
-    happened on the way out, or says less; of a pair joined by "... was the direct cause ..." the first counts if it
-    has words of its own and is no failed lookup or bare time-out.
+    happened on the way out, says less, or is a second try to import the same module; of a pair joined by "... was the
+    direct cause ..." the first counts if it has words of its own and is no failed lookup or bare time-out.
     """
     index = len(chain) - 1
     while index > 0 and _gives_way(chain[index], chain[index - 1]):
@@ -76,8 +78,16 @@ def on_the_way_out(raised: Raised) -> bool:
 
 def _gives_way(second: Raised, first: Raised) -> bool:
     if second.how == "context":
-        return on_the_way_out(second) or _says_less(second, first)
+        return on_the_way_out(second) or _imports_again(second, first) or _says_less(second, first)
     return second.how == "cause" and _is_root(first, second)
+
+
+def _imports_again(second: Raised, first: Raised) -> bool:
+    """Whether a module, whose import failed as a part of its package, was looked for outside of it then."""
+    absent, tried = _ABSENT.match(second.message), _IMPORT.match(first.entry)
+    if absent is None or tried is None:
+        return False
+    return kind(first) in ("ImportError", "ModuleNotFoundError") and absent[1] == tried[1]
 
 
 def _says_less(second: Raised, first: Raised) -> bool:

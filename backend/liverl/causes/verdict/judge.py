@@ -80,6 +80,7 @@ def judge(
         and not (of_a_request(hit[0].record) or _mentioned(*hit))
         and (known or not _harmless(*hit))
     ]
+    fatal, supposed = _apart_from_suppositions(fatal)
     alive = _without_slips(
         [hit for hit in hits if goes_on(hit[0], hit[1].signature) and hit[1].signature.fails != "command"]
     )
@@ -108,7 +109,23 @@ def judge(
     symptoms = _symptoms(cause, fatal if over else [], alive)
     if over and cause is not None:
         symptoms = (*symptoms, *other_errors(moments, cause))[:SYMPTOMS]
+        cause = _with_supposed(cause, supposed)
     return Verdict(cause, more, symptoms)
+
+
+def _apart_from_suppositions(fatal: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
+    """The causes, and apart from them those that only suppose what another one of them states for certain."""
+    ids = {match.signature.id for _, match in fatal}
+    supposed = [hit for hit in fatal if not ids.isdisjoint(hit[1].signature.supposes)]
+    return [hit for hit in fatal if all(hit is not other for other in supposed)], supposed
+
+
+def _with_supposed(cause: Explanation, supposed: Sequence[Hit]) -> Explanation:
+    """A cause with the first record that only supposes it as a further proof: it may name the file."""
+    first = next((hit for hit in supposed if cause.id in hit[1].signature.supposes), None)
+    if first is None:
+        return cause
+    return replace(cause, evidence=(*cause.evidence, evidence_of(first[0], first[1].text)))
 
 
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:

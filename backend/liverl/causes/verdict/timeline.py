@@ -20,7 +20,7 @@ class Moment(msgspec.Struct, frozen=True):
     """One record in its place. ``at``: when it was written, as well as its log tells: Unix seconds, 0 if nothing does;
     ``survived``: its process, or the whole run, worked afterwards; ``outlived``: its log ends with a sign of health, so
     that nothing in it is known to have ended anything; ``ended``: it is a traceback of an exception that nobody
-    caught, of which the program died."""
+    caught, of which the program died; ``last``: it is a traceback, and the last thing that its process wrote."""
 
     log: str
     record: Record
@@ -29,6 +29,7 @@ class Moment(msgspec.Struct, frozen=True):
     survived: bool
     outlived: bool
     ended: bool = False
+    last: bool = False
 
 
 Hit = tuple[Moment, Match]  # a record, and one row that it matches
@@ -50,8 +51,9 @@ def timeline(logs: Sequence[LogRecords], matcher: Matcher | None = None) -> list
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
             outlasted = survived[position] or position in retried
             above = log.records[position - 1] if position else None
-            ended = record.offset in last and not (outlasted or well) and of_the_main_program(record, above)
-            moment = Moment(log.log, record, at, matched[position], outlasted, well, ended)
+            is_last = record.offset in last and not (outlasted or well)
+            ended = is_last and of_the_main_program(record, above)
+            moment = Moment(log.log, record, at, matched[position], outlasted, well, ended, is_last)
             entries.append((at, place, position, moment))
     return [entry[-1] for entry in sorted(entries, key=lambda e: e[:3])]
 

@@ -3,12 +3,15 @@
 That an exception was printed does not tell that it ended anything: programs catch exceptions, log them, and go on. It
 did where its traceback begins at the program's first line, was printed by the interpreter and by no logger, and is the
 last thing that the process wrote; or where such a traceback raises it again, as the main process does with what a
-worker has raised.
+worker has raised. Where the process is known to have exited with an error, the traceback that was its last word tells
+why, even if the program itself or a logger printed it: it caught the exception, and ended for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from liverl.causes.finding import Exit, Explanation
 from liverl.causes.match import Match
@@ -17,7 +20,7 @@ from liverl.causes.verdict.errors import evidence_of, is_own, line_of
 from liverl.causes.verdict.frames import frames_of
 from liverl.causes.verdict.own_code import OwnError, own_error, told_own
 from liverl.causes.verdict.timeline import Moment
-from liverl.causes.verdict.words import of_exits, signal_of
+from liverl.causes.verdict.words import of_exits, short, signal_of
 from liverl.logs.record import Raised, Record
 
 UNCAUGHT = "uncaught"
@@ -37,10 +40,27 @@ def uncaught(moments: Sequence[Moment], exits: Sequence[Exit] = ()) -> Explanati
         ended = any(moment is end for end in ends) and not any(
             _goes_on(moment, end, found) for end in later if end.record.offset > moment.record.offset
         )
-        if ended or any(_raises_again(end.record, error.raised) for end in later):
+        given_up = None if ended else _given_up(moment, moments, exits)
+        if ended or given_up is not None or any(_raises_again(end.record, error.raised) for end in later):
             evidence = (evidence_of(moment, line_of(moment.record, moment.matched)), *of_exits(exits))
-            return told_own(error, UNCAUGHT, evidence, _row(moment, error))
+            told = told_own(error, UNCAUGHT, evidence, _row(moment, error))
+            if given_up is None:
+                return told
+            caught = f"The program caught it, printed it, and then ended with exit code {given_up.code}."
+            return replace(told, cause=short(f"{told.cause} {caught}"))
     return None
+
+
+def _given_up(moment: Moment, moments: Sequence[Moment], exits: Sequence[Exit]) -> Exit | None:
+    """The exit with an error of the process whose last word this traceback was: nothing but warnings came behind it in
+    the log. None if it ended otherwise, or that is not known."""
+    record = moment.record
+    if not moment.last or record.writer or record.kind != "traceback":
+        return None
+    behind = (one for one in moments if one.log == moment.log and one.record.offset > record.offset)
+    if any(one.record.level == "error" for one in behind):
+        return None
+    return next((one for one in exits if one.log == moment.log and one.code and one.oom_kills == 0), None)
 
 
 def _error(moment: Moment) -> OwnError | None:

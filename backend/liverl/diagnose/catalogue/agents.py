@@ -27,10 +27,33 @@ SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trial
 
 
 def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
-    """Half or more of the trials called no tool, in the newest step in which enough trials have ended. Counted from the
-    trials' files. Mostly the engine's parser does not read what the model writes. The key is ``model.tool_parser``
-    (qwen3_coder, hermes or another of the engine's; ``auto`` takes the one of the model's own chat template), for an
-    engine of your own its option ``--tool-call-parser``."""
+    """At least half of the trials called no tool, in the newest step in which enough trials have ended. This is
+    counted from the trials' files. The usual cause is that the engine's parser does not read what the model writes.
+    The key is ``model.tool_parser``: qwen3_coder, hermes or another one of the engine; ``auto`` takes the parser of
+    the model's own chat template. An engine of your own has the option ``--tool-call-parser``.
+
+    - the title ends with ``model writes FORMAT, parser is ...`` or ``the parser does not read that``; the texts hold
+      tags such as ``<tool_call>`` or ``<function=`` (``liverl-tui trials show TRIAL``) -> the parser is another
+      format's: ``liverl-tui fix`` sets ``model.tool_parser``; an engine of your own is started with
+      ``--tool-call-parser``
+    - the title ends with ``cannot read what the model writes``, and the last turn has the finish ``length`` -> the
+      call is cut off: raise ``training.max_response_length``
+    - the title ends with ``cannot read what the model writes``, and no turn is cut off -> the calls are not well
+      formed, as of a small model or one that has gone astray: compare with a trial of an earlier step, and go back to
+      a checkpoint before it, or take a stronger model
+    - the title ends with ``model writes FORMAT``, and names no parser -> no parser of the engine reads that format:
+      set another ``model.model_path``, and start a new run
+    - the title says no more; the texts hold no tags, and ``litellm-trajectory.jsonl`` in the trial's folder has no
+      list ``tools`` -> the tools are not offered: set ``harbor_agent.disable_tool_calls`` to false, and see that the
+      agent sends its tools
+    - the texts hold no tags, the record has ``tools``, and the prompt's tokens do not name them (``liverl-tui trials
+      show TRIAL --tokens``) -> the chat template leaves tools out: take a model whose template has them, mostly the
+      instruct version
+    - the texts hold no tags, and the tools are in the prompt -> the model answers without them: say in the prompt
+      that it must use them, give trials without a tool call a lower reward, or train a model that was tuned for tools
+    - the rewards are good all the same -> the tasks need no tool: mute the alert with ``diagnosis.mute:
+      [zero_tool_calls]``
+    """
     now = window.now
     # The steps of an earlier attempt say nothing about the present one, which may have another parser.
     heads = now.trials.newest
@@ -188,9 +211,9 @@ class _ParserSetting(NamedTuple):
 
 
 def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
-    """Trials of the newest step with failures ended with an exception. verl trains on without them: their rows are
-    missing from the batch, and it fills the batch up with rows of no tokens. Not where all failed in their setup: that
-    has an alert of its own."""
+    """In the newest step with failures, some trials ended with an exception. verl goes on without them: their rows are
+    missing from the batch, and verl fills it up with rows that have no tokens. It is not raised if all trials failed
+    in their setup: ``trials_fail_in_setup`` says that."""
     step = next((s for s in window.now.trials.steps[:RECENT_STEPS] if s.failures), None)
     if step is None or step.finished < FEWEST or all_fail_in_setup(step):
         return
@@ -240,8 +263,9 @@ def trials_not_trained(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
-    """verl's own agent loops ran trials: those call its replicas as Ray actors, so that nothing carries their requests.
-    Of their trials there are only rows in verl's dump; without a dump, steps are done but there is no trial."""
+    """verl's own agent loops ran trials. They call verl's replicas directly, as Ray actors, so neither the proxy nor
+    the sessions see a request. Such trials are known only from the rows that verl dumps; without a dump the run makes
+    steps and shows no trials."""
     now, trials = window.now, window.now.trials
     carries = now.service(now.carrier)
     # None of a launch script's
@@ -268,8 +292,8 @@ def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
-    """Trials run, replicas are idle, and no request arrives. Not at once: some trials are always between two turns,
-    and the last few of a step may all run a long tool."""
+    """Trials run, replicas are idle, and no request arrives. It is not raised at once: some trials are always between
+    two turns, and the last few of a step may all run a long tool."""
     now, before = window.now, window.before
     step = now.trials.steps[0] if now.trials.steps else None
     if before is None or step is None or now.state != "running" or step.step <= (now.step or 0):
@@ -304,7 +328,8 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def trials_do_not_begin(window: Window) -> Iterator[Symptom | Resolved]:
-    """verl's replicas receive new weights, or have them, and get no request. They sleep while the trainer trains."""
+    """All of verl's replicas have been receiving new weights, or have them, for ``SILENT_S`` and get no request.
+    Replicas that sleep while the trainer trains are not meant."""
     now = window.now
     if waits_for_stalled(now):
         return
@@ -345,7 +370,11 @@ def trials_unattributed(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
-    """Since the previous snapshot, requests arrived for a model that the proxy does not have."""
+    """Since the previous snapshot, requests arrived for a model that the proxy does not have.
+
+    - the alert lists names -> set the agents' model name to one of them
+    - it lists none -> ``GET /v1/models`` at the agents' base URL lists what is served
+    """
     proxy = window.now.proxy
     if window.proxy_counted(lambda proxy: proxy.unknown):
         names = [f"'{name}'" for name in proxy.unknown_models[:SHOWN]] or ["a model"]

@@ -1,7 +1,7 @@
 """Rules for asynchronous training, where replicas and trainer work at the same time with a queue between them. Pure.
 
-Their limits are that of verl's fully asynchronous trainer, which logs them with each version of the parameters, so that
-the next value of a key can be named also for a launch script.
+verl's fully asynchronous trainer logs its limits with each version of the parameters. So the alerts can name the next
+value of a key, for a launch script as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,20 @@ IDLES = {  # what each means
 
 
 def waits_for_the_other(window: Window) -> Iterator[Symptom | Resolved]:
-    """Raised if that takes more than ``IDLE`` of each of the newest steps, as a share from 0 to 1."""
+    """It is raised if the waiting takes more than the share ``IDLE`` of each of the newest steps.
+
+    - trainer_idle: ``liverl-tui trials ls --waits-for queue`` lists many trials -> raise
+      ``harbor_runtime.num_workers``
+    - trainer_idle: the replicas have room (``liverl-tui status``: few requests run, none wait) -> raise
+      ``verl.fully_async.concurrent_samples_per_replica``
+    - trainer_idle: the alert says that ``staleness_threshold`` allows no more -> raise that key, as far as the alert
+      says
+    - trainer_idle: the replicas are full (requests wait) -> give the rollouts more GPUs
+    - rollouter_idle: the alert names a higher ``staleness_threshold`` -> set it, and watch ``rollout_corr/kl``: above
+      0.01 it does harm, and then take it back
+    - rollouter_idle: the threshold is at its limit, or ``rollout_corr/kl`` is above 0.01 -> give the trainer more
+      GPUs and the rollouts fewer
+    """
     for who, other, fix in (
         ("trainer", "rollouts", _more_rollouts),
         ("rollouter", "trainer", _more_training),
@@ -120,7 +133,13 @@ def seldomer(values: Mapping[str, float]) -> str:
 
 def samples_dropped(window: Window) -> Iterator[Symptom | Resolved]:
     """The queue was full, and verl threw finished samples away, in each of the newest steps (``Queue full, dropped
-    sample``): the work of replicas and sandboxes is lost."""
+    sample``): the work of replicas and sandboxes is lost.
+
+    - the trainer is the slow part for good (its ``update_actor`` takes most of a step: ``liverl-tui timeline``) ->
+      give the trainer more GPUs
+    - it keeps up most of the time -> lower ``verl.fully_async.concurrent_samples_per_replica``, by what the alert
+      says
+    """
     recent = window.beside.recent
     steps = newest(recent, _DROPPED, IN_A_ROW + 1)
     if not steps or any(later.values[_DROPPED] <= one.values[_DROPPED] for one, later in pairwise(steps)):

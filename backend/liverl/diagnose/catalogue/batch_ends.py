@@ -16,9 +16,16 @@ _SAVE = "timing_s/save_checkpoint"
 
 
 def batch_end_unsaved(window: Window) -> Iterator[Symptom | Resolved]:
-    """The batch job ends before another step and a save, with ``batch.margin`` to spare, and nothing saves what was
-    trained since the newest checkpoint. The same sum as of verl's ``esi_redundant_time``. Where the trainer saves
-    before the end: only the margin is left, and it has not."""
+    """The batch job ends before the run can make another step, save it, and have ``batch.margin`` to spare, and
+    nothing saves what was trained since the newest checkpoint. The sum is that of verl's ``esi_redundant_time``: the
+    longest step, the longest save, the margin. Where the trainer saves by itself before the end, it is raised if only
+    the margin is left and the trainer has not saved.
+
+    - the job is Slurm's, and you may change it -> ``scontrol update JobId=$SLURM_JOB_ID TimeLimit=+60``
+    - the end is your own ``batch.end_time`` -> have the job's limit raised, then set the key to the new end
+    - neither can be changed -> the steps since the newest checkpoint are made again; set a lower
+      ``training.save_freq`` for the next job
+    """
     now, recent = window.now, window.beside.recent
     end = now.batch_end
     if end is None or end.at is None or now.state not in GOING or now.step is None:

@@ -13,8 +13,8 @@ LONGER_S = 15.0  # at least so many seconds longer than they took
 
 
 def replica_boots_late(window: Window) -> Iterator[Symptom | Resolved]:
-    """A replica has been starting for far longer than the others took. Nothing else may start before it: with LiveRL's
-    own scripts, which do not wait, such a replica was left out for the whole run."""
+    """A replica has been starting for far longer than the others took, and nothing else may start before it. LiveRL's
+    own scripts do not wait: with them such a replica stays out for the whole run."""
     now = window.now
     replicas = [s for s in now.services if s.kind == "replica"]
     took = [s.ready_at - s.started_at for s in replicas if _is_up(s) and s.ready_at and s.started_at]

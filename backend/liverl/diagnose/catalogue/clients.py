@@ -13,7 +13,12 @@ NEARLY_ALL = 0.95  # share of the descriptors
 
 def connection_flood(window: Window) -> Iterator[Symptom | Resolved]:
     """Since the previous snapshot, connections of one address were closed because they sent no valid key, and there are
-    or were many of them."""
+    or were many of them.
+
+    - the address is this host's -> ``ss -tnp`` shows the program: end it
+    - the address is another host's, and you know the program -> end it there, or give it the run's key
+    - the address is another host's, and you do not know it -> keep it away from the port with a firewall
+    """
     if window.now.state not in GOING or window.before is None:
         return
     before = dict(_ports(window.before))
@@ -38,8 +43,7 @@ def connection_flood(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def sessions_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
-    """What records trials as tokens can open no further file or connection, or refused one since the previous
-    snapshot."""
+    """The sessions can open no further file or connection, or refused one since the previous snapshot."""
     now, before = window.now, window.before
     clients = _sessions(now)
     if now.state not in GOING or clients is None:

@@ -113,6 +113,13 @@ def warmed_up(recent: RecentSteps, points: Sequence[Point]) -> list[Point]:
     return [point for point in points if not warm or point[0] > warm[-1]]
 
 
+def beginning(points: Sequence[Point]) -> tuple[int, float]:
+    """Of at least one point: the last step of the first ``SMOOTH``, and their median. A rule that says that something
+    is worse than before compares with this: beside the best stretch of a run, usual ones look bad."""
+    first = points[:SMOOTH]
+    return int(first[-1][0]), median(value for _, value in first)
+
+
 def rise(key: str, points: Sequence[Point]) -> Rise | None:
     """How far a metric has come from its lowest; None of fewer than ``LEAST`` points, or of values that are not
     positive."""

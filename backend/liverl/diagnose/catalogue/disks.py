@@ -18,7 +18,18 @@ _GIB, _MIB = 1 << 30, 1 << 20
 
 def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
     """A file system of the run is low: little room is left, or it is full within
-    an hour at the rate at which its use grows."""
+    an hour at the rate at which its use grows.
+
+    - the title says ``/dev/shm``, and ``fuser -v /dev/shm/*`` shows files without a process -> remove those files
+    - the title says ``/dev/shm``, and all files have a process -> give the container more shared memory (``docker run
+      --shm-size``), for the next start
+    - the largest entry of the evidence is ``checkpoints`` -> ``liverl-tui checkpoints prune RUN --keep 2``, which
+      leaves the best, and a larger ``training.save_freq``; ``training.keep_checkpoints`` removes the best, too
+    - the largest entry is ``trials`` -> set ``retention.keep_steps`` for the next attempt
+    - no entry of this run is large -> ``liverl-tui ls`` lists other runs; of an ended one ``liverl-tui clean RUN``
+      removes only sockets and remains, with ``--all`` also its trials and logs; ``liverl-tui envs gc``
+      removes unused environments, and nothing removes what is in ``~/.cache/huggingface``
+    """
     for volume in window.beside.volumes:
         if not is_low(volume):
             continue

@@ -9,7 +9,14 @@ from liverl.model import Evidence, Symptom
 
 
 def file_unreadable(window: Window) -> Iterator[Symptom | Resolved]:
-    """A log, a metrics file or a file of a trial could not or must not be read."""
+    """A log, a metrics file or a file of a trial could not or must not be read.
+
+    - the evidence says ``Permission denied`` -> let your user read it: its owner gives ``setfacl -m u:NAME:r FILE``
+      or ``chmod``; or watch as that user
+    - the evidence says ``not a regular file``, or names a link -> replace it by a regular file, or remove it
+    - the evidence says anything else, such as an error of input and output -> the file system is the cause: ``df``
+      and ``dmesg`` on its host
+    """
     files = window.now.unreadable
     if not files:
         return

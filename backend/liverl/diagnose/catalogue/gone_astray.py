@@ -1,7 +1,7 @@
 """Rules for a policy that goes astray: its reward falls, its entropy or its replies grow meanwhile. Pure.
 
-The reference documents give no limits for these; each is compared with the run's own best, and nothing is told while
-the reward holds: an entropy bonus, exploration, longer reasoning and a length curriculum raise the same metrics.
+The reference documents give no limits for these, so each is compared with the run's own best. None is raised while the
+reward holds: an entropy bonus, exploration, longer reasoning and a length curriculum raise the same metrics.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def length_explodes(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def reward_fell(window: Window) -> Iterator[Symptom | Resolved]:
-    """The reward was below a third of its best mean of five steps in each of the newest five steps. Not where another
-    rule reports what the policy does instead."""
+    """In each of the newest five steps the reward was below a third of its best mean of five steps. It is not raised
+    if another alert says what the policy does instead."""
     recent = window.beside.recent
     best = fallen_from(recent)
     if best is None or tells(entropy_rises, window) or tells(length_explodes, window):

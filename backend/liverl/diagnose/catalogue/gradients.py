@@ -31,9 +31,18 @@ _NORM, _DIFF = "actor/grad_norm", "training/rollout_probs_diff_mean"
 
 
 def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
-    """The gradient norm has grown to at least three times its lowest (verl's FAQ: "continuously increasing"). Not
-    while the learning rate warms up, nor while the reward rises and engine and trainer agree: where more groups of
-    trials have both successes and failures, there is more to learn from."""
+    """The gradient norm has grown to at least three times its lowest (verl's FAQ: "continuously increasing"). It is
+    not raised while the learning rate warms up, nor while the reward rises and engine and trainer agree: then more
+    groups of trials have both successes and failures, and there is more to learn from.
+
+    - the alert asks for ``verl.calculate_log_probs`` -> the difference between engine and trainer is not measured:
+      set it for the next attempt, and look again
+    - ``training/rollout_probs_diff_mean`` is above the limit that the alert names -> the precision of the engine is
+      the cause: see ``rollout_mismatch``
+    - it is below, and the reward holds -> halve ``algorithm.learning_rate`` for the next attempt
+    - it is below, and the reward falls -> resume from a checkpoint before the growth, with ``algorithm.use_kl_loss:
+      true`` or half of the learning rate
+    """
     recent = window.beside.recent
     points = [point for point in warmed_up(recent, recent.course(_NORM)) if point[1] > 0.0]
     found = rise(_NORM, points)
@@ -53,8 +62,8 @@ def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
-    """In at least three of the newest ten steps the gradient norm was ten times what it is below in nine of ten steps
-    before. Not where it grows, nor while the reward rises (see there)."""
+    """In at least three of the newest ten steps the gradient norm was ten times as high as it was in nine of ten steps
+    before. It is not raised if the norm grows steadily (``gradient_grows``), nor while the reward rises."""
     recent = window.beside.recent
     spikes = _spikes(recent)
     if len(spikes) < SPIKES or _more_to_learn(recent, 0) or tells(gradient_grows, window):

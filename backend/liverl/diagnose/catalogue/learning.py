@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from liverl.diagnose.catalogue.asynchronous import fresher
 from liverl.diagnose.catalogue.course import evidence, newest, tells
-from liverl.diagnose.catalogue.metrics import flat_steps
+from liverl.diagnose.catalogue.metrics import flat_steps, solved
 from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
@@ -44,14 +44,26 @@ _UNKNOWN_REASON = (
 
 
 def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
-    """All trials of the newest complete step have the same reward. Not if half of them called no tool: that is the
-    cause then, and has its own rule; nor if the reward has been flat for several steps, which another rule tells."""
+    """All trials of the newest complete step, or of one that has ended since the look before, have the same reward. It
+    is not raised if half of them called no tool, which is then the cause (``zero_tool_calls``), nor if the reward has
+    been flat for several steps (``reward_flat``).
+
+    - all rewards are the lowest, and the tools of a trial returned errors or nothing (``liverl-tui trials show
+      TRIAL``) -> the tools or the sandbox are broken: correct those first
+    - all rewards are the lowest, the tools work, and a good answer got it, too -> the verifier or the reward function
+      is wrong: try it by hand on that answer
+    - all rewards are the lowest, and the answers are bad -> the tasks are too hard: take easier ones, or a stronger
+      model
+    - all rewards are the highest -> the step is solved: nothing, or leave out tasks that are always solved
+    - all rewards are the same value between -> compare a good and a bad answer: if both got it, the reward function
+      does not tell them apart; else use harder tasks
+    """
     now = window.now
-    step = _complete_step(now)
-    if step is None or 2 * step.zero_tool_calls >= step.judged or flat_steps(window.beside.recent):
+    if flat_steps(window.beside.recent) or solved(window) is not None:
+        yield Resolved("rewards_equal")
         return
-    reward = _only_reward(now, step)
-    if reward is None:
+    step, reward = next(_steps_of_one_reward(window), (None, None))
+    if step is None or reward is None:
         return
     seen = (one.mean_reward for one in now.trials.steps if one.mean_reward is not None)
     level = level_of(reward, seen)
@@ -84,6 +96,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
         fix=fix,
         evidence=tuple(Evidence(f"{h.path}: reward {reward:g}", value=reward) for h in heads[:SHOWN]),
         since=max(head.updated_at for head in heads),
+        step=step.step,
     )
 
 
@@ -116,6 +129,7 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
             for name, rewards in sorted(groups.items())[:SHOWN]
         ),
         since=max(head.updated_at for head in _heads(now, step)),
+        step=step.step,
     )
 
 
@@ -148,12 +162,23 @@ def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
-    """The engine and the trainer give the same tokens different probabilities. Not where the difference has grown from
-    near 0: then new weights do not arrive, which has its own rule. An estimate of a divergence from samples jumps: it
-    counts if it is over its limit in each of the newest three steps.
+    """The engine and the trainer give the same tokens different probabilities. It is not raised if the difference has
+    grown from near 0: then new weights do not arrive (``weights_not_delivered``). A divergence that is estimated from
+    samples varies from step to step, so it counts only if it is over its limit in each of the newest three steps.
 
-    Cascade attention is a cause only on GPUs other than Hopper, with long prompts, and with some versions of vLLM
-    (knowledge/liverl.md §7 T13): it is proposed where none of these is known not to hold."""
+    Cascade attention can be the cause only on GPUs other than Hopper, with long prompts, and with some versions of
+    vLLM (knowledge/liverl.md §7 T13). The alert names it unless one of these three is known not to hold.
+
+    - the difference is there from step 1 on, and the model is a mixture of experts -> set the two keys of the
+      router's replay that the alert names
+    - it is there from step 1 on, and engine and trainer have other data types (``vllm.dtype``; verl's log says the
+      trainer's) -> give both the same
+    - it is there from step 1 on, and the data types are the same -> compare the prompt of a trial with the chat
+      template: ``liverl-tui trials show TRIAL --tokens``
+    - the run is asynchronous (``standalone`` or fully async), and the difference grew when rollouts ran ahead ->
+      lower ``verl.fully_async.staleness_threshold``, as the alert says
+    - the alert names cascade attention first -> switch that off: ``verl.disable_cascade_attn: true``
+    """
     metrics = window.now.metrics
     if metrics is None or tells(weights_not_delivered, window):
         return
@@ -198,8 +223,8 @@ def _divergence(recent: RecentSteps) -> float | None:
 
 
 def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
-    """The learning rate is 0. Not in the first step, as a warm-up may begin at 0, nor in the last, where a decay may
-    end at 0."""
+    """The learning rate is 0. It is not raised in the first step, since a warm-up may begin at 0, nor in the last one,
+    since a decay may end at 0."""
     metrics, total = window.now.metrics, window.now.total_steps
     if metrics is None or total is None or not 2 <= metrics.step < total:
         return
@@ -215,7 +240,17 @@ def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
-    """The trainer's filter dropped more than ``DROPPED`` of the trajectories of each of the newest steps."""
+    """The trainer's filter dropped more than ``DROPPED`` of the trajectories of each of the newest steps.
+
+    - the first reason of the evidence is ``timeout`` -> raise the time-outs of a trial; lower
+      ``harbor_runtime.num_workers`` if the sandboxes are slow
+    - the first reason is ``overlong`` -> raise ``training.max_response_length``, or let the agent summarise earlier
+      turns
+    - the first reason is ``max_turns_reached`` -> raise ``harbor_agent.max_iterations``
+    - the first reason is ``env_setup_failed`` -> the sandboxes do not start: ``trials_fail_in_setup`` says how to
+      find out why
+    - there is another reason, or none -> open a trial that was dropped: ``liverl-tui trials ls --flag error``
+    """
     key, prefix = "trajectory_filter/invalid_ratio", "trajectory_filter/reason/"
     steps = newest(window.beside.recent, key)
     if not steps or any(step.values[key] <= DROPPED for step in steps):
@@ -243,12 +278,28 @@ def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
 
 def _complete_step(now: Snapshot) -> StepTrials | None:
     """The newest step whose trials have all finished."""
+    return next(_complete_steps(now), None)
+
+
+def _complete_steps(now: Snapshot) -> Iterator[StepTrials]:
+    """The steps whose trials have all finished, the newest first."""
     newest = now.trials.steps[0].step if now.trials.steps else 0
     for step in now.trials.steps:
         over = step.step < newest or (now.step is not None and step.step <= now.step)
         if over and step.finished == step.total >= FEWEST:
-            return step
-    return None
+            yield step
+
+
+def _steps_of_one_reward(window: Window) -> Iterator[tuple[StepTrials, float]]:
+    """Of the steps that have become complete since the previous look, those whose trials all have the same reward, and
+    that reward, the earliest first: which step is named does not depend on when a look happens to be. Without a new
+    step the newest one is judged."""
+    steps = list(_complete_steps(window.now))
+    before = None if window.before is None else _complete_step(window.before)
+    new = [] if before is None else [step for step in steps if step.step > before.step]
+    for step in reversed(new or steps[:1]):
+        if 2 * step.zero_tool_calls < step.judged and (reward := _only_reward(window.now, step)) is not None:
+            yield step, reward
 
 
 def _heads(now: Snapshot, step: StepTrials) -> list[TrialHead]:

@@ -19,6 +19,7 @@ from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.engines.tool_formats import PARSER_KEY
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
+from liverl.rundir.commands import run_option
 
 ALIVE = ("starting", "ready", "degraded")
 SERVING = ("ready", "degraded")
@@ -48,8 +49,8 @@ class _Heard(NamedTuple):
 
 
 def logged(window: Window) -> Iterator[Symptom | Resolved]:
-    """The log of a service that runs matches a signature of the catalogue, as often as its threshold says. One symptom
-    for each signature and kind of service."""
+    """The log of a service that runs has a line that the catalogue of causes explains, as often as its entry asks for.
+    There is one alert for each entry and kind of service."""
     together: dict[tuple[str, str], list[_Heard]] = {}
     for heard in _heard(window):
         together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
@@ -243,8 +244,8 @@ class _Failing(NamedTuple):
 
 
 def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service answers many requests with the same status and for the same reason, and no other rule knows why. One
-    symptom for each status and service: the most frequent request and message."""
+    """A service answers many requests with the same status and for the same reason, and no other alert says why. There
+    is one alert for each status and service; it shows the most frequent request and message."""
     now = window.now
     heard = _heard(window)
     found: dict[tuple[int, str], dict[tuple[str, str], _Failing]] = {}
@@ -275,7 +276,8 @@ def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def requests_undated(window: Window) -> Iterator[Symptom | Resolved]:
-    """Requests failed before the first look at the log of a foreign service, which says of none when."""
+    """Requests have failed at a service that somebody else started, before its log was first read here. The log does
+    not say when."""
     now = window.now
     for log in window.beside.live_logs if now.state in GOING else ():
         service = now.service(log.service)
@@ -287,15 +289,21 @@ def requests_undated(window: Window) -> Iterator[Symptom | Resolved]:
             severity="info",
             title=f"{service.name}: requests have failed, at unknown times",
             cause=f"{log.undated} failed requests stand in its log from before this watch began, without times",
-            fix="whether requests still fail, a watch of some minutes shows; the end of the log shows the last ones",
+            fix="watch it for some minutes to see whether requests still fail; the end of the log shows the last ones "
+            "that did",
             evidence=where,
             since=now.at,
         )
 
 
 def log_flood(window: Window) -> Iterator[Symptom | Resolved]:
-    """The log of a service that runs grows faster than it is read: what was passed over in the last minutes raises no
-    alert of its own. The beginning and the newest lines are read; once the service has ended, its last 128 MiB are."""
+    """The log of a running service grows faster than it is read. Its beginning and its newest lines are read; an error
+    in the part between raises no alert. Once the service has ended, its last 128 MiB are read.
+
+    - the same line again and again -> let the service print less, such as by ``infrastructure.vllm_logging_level``
+    - errors among the lines -> ``liverl-tui logs NAME --grep 'Error'`` shows them, and ``liverl-tui doctor`` explains
+      them
+    """
     now = window.now
     left_out: dict[str, int] = {}
     for log in window.beside.live_logs if now.state in GOING else ():
@@ -310,7 +318,8 @@ def log_flood(window: Window) -> Iterator[Symptom | Resolved]:
             title=f"{service.name}: its log grows faster than it is read",
             cause=f"{size / 1e6:,.0f} MB of it were not looked at in the last {WINDOW_S / 60:.0f} minutes; an error in "
             "them raises no alert",
-            fix=f"search it for errors: liverl-tui logs {service.name} --grep 'Error|Exception'; let it print less",
+            fix=f"search it for errors: liverl-tui logs {service.name}{run_option(now.run_dir)} --grep "
+            "'Error|Exception'; let it print less",
             evidence=(Evidence("", log=service.log),) if service.log is not None else (),
             since=now.at,
         )

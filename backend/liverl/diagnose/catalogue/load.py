@@ -29,7 +29,13 @@ _RESTS = ("asleep", "waking", "updating")
 def prefix_cache_thrashes(window: Window) -> Iterator[Symptom | Resolved]:
     """A replica's KV cache is nearly full and finds less than half of the prompt tokens that agents send again
     (knowledge/liverl.md §7 R19: throughput falls late in a step, although the GPUs look busy). A conversation of ``n``
-    turns of the same length sends ``(n - 1) / (n + 1)`` of all its prompt tokens again."""
+    turns of the same length sends ``(n - 1) / (n + 1)`` of all its prompt tokens again.
+
+    - the GPUs have memory left (``nvidia-smi``) -> raise ``vllm.gpu_memory_utilization``
+    - they have none, and the trials run through sessions -> set ``session_proxy.scheduler.enabled`` to true: trials
+      that run keep their cache
+    - they have none, and the trials run through LiteLLM -> lower ``harbor_runtime.num_workers``
+    """
     turns = _turns(window.now)
     for replica in _serving(window.now):
         if not _thrashes(replica, turns):
@@ -53,7 +59,14 @@ def prefix_cache_thrashes(window: Window) -> Iterator[Symptom | Resolved]:
 
 def kv_cache_below_demand(window: Window) -> Iterator[Symptom | Resolved]:
     """Requests wait at a replica because its KV cache is full, or it has preempted running ones since the previous
-    snapshot. Not where its prefix cache thrashes: that says the same and more."""
+    snapshot. It is not raised where ``prefix_cache_thrashes`` is, which says the same and more.
+
+    - the GPUs have memory left (``nvidia-smi``) -> raise ``vllm.gpu_memory_utilization``
+    - trials are far shorter than ``vllm.max_model_length`` (``liverl-tui trials steps``) -> lower that key
+    - trials are as long as that, and GPUs are free -> add a replica: ``liverl-tui scale +1``, or more GPUs for verl's
+      rollouts
+    - no GPU is free -> lower ``harbor_runtime.num_workers``: fewer trials at a time, each faster
+    """
     turns = _turns(window.now)
     for replica in _serving(window.now):
         engine = replica.engine
@@ -76,8 +89,8 @@ def kv_cache_below_demand(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replicas_unbalanced(window: Window) -> Iterator[Symptom | Resolved]:
-    """Requests wait at a replica while another one has none waiting and runs less than half as many. Not where the
-    replica is slow, which has an alert of its own."""
+    """Requests wait at a replica while another one has none waiting and runs less than half as many. It is not raised
+    if the first one is slow (``replica_slow``)."""
     now = window.now
     serving = [r for r in _serving(now) if r.listed and not r.leaving]
     slow = {s.id.partition(":")[2] for s in replica_slow(window) if isinstance(s, Symptom)}
@@ -109,8 +122,8 @@ def replicas_unbalanced(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_sleeps(window: Window) -> Iterator[Symptom | Resolved]:
-    """A replica that verl puts to sleep between rollouts still sleeps although others work: it was not woken up. It is
-    not dead, and its GPUs look the same as those of a dead one."""
+    """verl puts replicas to sleep between rollouts. This one still sleeps although others work: it was not woken up.
+    It is not dead, although its GPUs look like those of a dead one."""
     now = window.now
     working = [r.name for r in _serving(now) if r.activity == "serving" and r.engine.running]
     for replica in (
@@ -131,9 +144,14 @@ def replica_sleeps(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def gpus_loaded_but_idle(window: Window) -> Iterator[Symptom | Resolved]:
-    """The GPUs of a replica whose load nothing reports hold a model and compute nothing, while those of others work
-    (knowledge/liverl.md §7 B2), or no GPU of any replica works although trials run. Where replicas report their
-    load, ``replica_idle`` and ``agents_silent`` tell it, which know more."""
+    """It is for replicas that do not report their load. The GPUs of such a replica hold a model and compute nothing
+    while those of others work (knowledge/liverl.md §7 B2), or no GPU of any replica works although trials run. Where
+    replicas report their load, ``replica_idle`` and ``agents_silent`` are raised in its place and say more.
+
+    - the GPUs of other replicas work -> this replica gets no requests: add it to the list of what carries the trials,
+      and restart that
+    - no GPU of any replica works -> the trials send nothing: look at their sandboxes, as the alert says
+    """
     now = window.now
     if now.state not in GOING or waits_for_stalled(now) or not any(s.running for s in now.trials.steps[:1]):
         return

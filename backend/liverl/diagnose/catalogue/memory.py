@@ -31,7 +31,18 @@ _UNKNOWN = (
 
 def memory_fills(window: Window) -> Iterator[Symptom | Resolved]:
     """The memory of the host, or of the run's control group, is full within an hour at the rate at which its use has
-    grown over ten minutes and ten steps at least."""
+    grown over ten minutes and ten steps at least.
+
+    - the cause names the proxy -> ``liverl-tui restart proxy``: no request is lost
+    - the cause names the sessions -> ``liverl-tui restart sessions`` between two steps, and half of
+      ``harbor_runtime.num_workers``
+    - the cause names a replica -> ``liverl-tui restart NAME``, and half of ``vllm.max_num_seqs``
+    - the cause names the trainer -> ``liverl-tui stop``, then ``liverl-tui up --resume RUN``; if the GPUs have room,
+      without offloading
+    - the cause names Ray -> ``ray memory --stats-only`` shows which objects are kept
+    - the cause says ``by no single service`` -> ``ps -eo rss,pid,args`` sorted by its first column: other processes
+      of the host
+    """
     now, growth = window.now, window.beside.memory
     if now.state not in GOING or growth is None or growth.seconds_left > SOON_S:
         return

@@ -6,16 +6,19 @@ run's own earlier steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import isfinite
 from statistics import fmean, median
 
-from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest
+from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_course
 from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
-from liverl.model import Evidence, StepMetrics, Symptom
+from liverl.model import Evidence, RewardCourse, StepMetrics, Symptom
 from liverl.observe.metrics.names import LEARNED, keys_of
 from liverl.observe.metrics.recent import RecentSteps
+from liverl.observe.metrics.rewards import solved_of
+from liverl.observe.metrics.solved import FULL, LONG
 
 # Steps in a row after which a reward counts as flat. Of one step alone ``rewards_equal`` tells (verl.md §6: "score.max
 # == score.min for k steps"; k is an estimate: a small batch is degenerate by chance now and then, liverl.md §7 T9).
@@ -38,11 +41,24 @@ _OF_REWARDS = ("critic/score", "critic/rewards", "critic/advantages", "critic/re
 _COMPUTED = (*_OF_REWARDS, "critic/", "actor/loss")
 _TURNS = ("num_turns/mean", "training/num_turns/mean")
 _REWARDS = keys_of("reward")
+_ROUNDING = 1e-9
 
 
 def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
     """A metric of what is trained is NaN or infinite in the newest step. verl goes on and saves such weights; only an
-    update whose gradient norm is not finite is skipped (knowledge/verl.md, error table 2 and 51)."""
+    update whose gradient norm is not finite is skipped (knowledge/verl.md, error table 2 and 51).
+
+    - only ``actor/grad_norm`` is not finite -> verl skips such updates, and the weights are as before: lower
+      ``algorithm.learning_rate`` if it comes again
+    - it is so from step 1 on -> the batch has nothing to train on: ``liverl-tui trials show TRIAL --tokens`` shows
+      whether its mask has any token
+    - the first metric that is not finite is of rewards or advantages -> a reward is NaN: look at the reward function,
+      for the trials of that step
+    - the first one is of the loss or the policy -> the weights have diverged: go back to a checkpoint before it
+      (``liverl-tui checkpoints ls``), with a lower ``algorithm.learning_rate``
+    - the cause says that the updates were skipped -> its checkpoints can be used: ``liverl-tui up --resume RUN``
+      after the correction
+    """
     now, since = window.now.metrics, window.beside.recent.not_finite
     bad = {} if now is None else {k: v for k, v in now.not_finite.items() if k.startswith(LEARNED)}
     if now is None or not bad:
@@ -66,6 +82,7 @@ def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
         if list(bad) == [_NORM]
         else _nan_fix(key, begin, skipped),
         evidence=tuple(Evidence(f"{one}: {bad[one]} since step {first[one]}") for one in order[:SHOWN]),
+        step=begin,
     )
 
 
@@ -98,42 +115,122 @@ def _depth(key: str) -> int:
 
 
 def reward_flat(window: Window) -> Iterator[Symptom | Resolved]:
-    """In each of the newest ``FLAT_STEPS`` steps all trials had the same reward, or, where only the mean is known, it
-    is exactly the same in all of them. Not where half of the trials called no tool: that is the cause then."""
-    steps = flat_steps(window.beside.recent)
+    """In each of the newest ``FLAT_STEPS`` steps all trials had the same reward; where only the mean of a step is
+    known, it is exactly the same in all of these steps. The same alert, with another title, says that all or nearly
+    all tasks are solved. It is not raised if half of the trials called no tool, which is then the cause
+    (``zero_tool_calls``).
+
+    - the title says that the tasks are solved -> stop, or use harder tasks; first check one trial, whether its
+      verifier can fail
+    - the reward is the lowest in all steps, and tools returned errors or nothing (``liverl-tui trials show TRIAL``)
+      -> the tools, the sandbox or its network are broken: correct those first
+    - the reward is the lowest, the tools work, and a good answer got it, too -> the verifier or the reward function
+      is wrong: try it by hand on that answer
+    - the reward is the lowest, and the answers are bad -> the tasks are too hard: easier ones, a stronger model, or a
+      reward for parts of the task
+    - the reward is another value, the same for good and bad answers -> the reward function does not tell them apart;
+      ``reward_model`` of the rows may all be alike
+    """
+    recent = window.beside.recent
     newest = next((s for s in window.now.trials.steps if s.judged), None)
-    if not steps or (newest is not None and 2 * newest.zero_tool_calls >= newest.judged):
+    if newest is not None and 2 * newest.zero_tool_calls >= newest.judged:
+        return
+    steps, top = flat_steps(recent), solved(window)
+    if top is not None:
+        yield _solved(recent, top)
+        return
+    if not steps:
+        yield Resolved("reward_flat")
         return
     rewards = [reward for step in steps if (reward := _reward(step)) is not None]
-    before = (_reward(step) for step in window.beside.recent.steps if step.step < steps[0].step)
+    begin, exact = _flat_from(recent, steps)
+    before = (_reward(step) for step in recent.steps if step.step < steps[0].step)
     level = level_of(min(rewards), (reward for reward in before if reward is not None))
     low = max(rewards) <= 0.0
-    first = window.beside.recent.steps[0].step == steps[0].step
-    value = f"{rewards[-1]:g}" if min(rewards) == max(rewards) else f"{min(rewards):g} to {max(rewards):g}"
+    first = begin == (recent.earlier or recent.steps)[0].step
+    value = " to ".join(f"{end:g}" for end in sorted({min(rewards), max(rewards)}))
+    count = max(len(steps), steps[-1].step - begin + 1)
     yield Symptom(
         id="reward_flat",
         severity="warning" if low else "info",
-        title=f"the tasks are solved: reward {value} for {len(steps)} steps"
+        title=f"the tasks are solved: reward {value} since step {begin}{'' if exact else ' at the latest'}"
         if level == "solved"
-        else f"the reward is flat at {value} for {len(steps)} steps",
-        cause=f"from step {steps[0].step} to step {steps[-1].step} all trials of a step had the same reward, {value}: "
-        + (
-            "the policy solves every task, so there is nothing left to learn from them"
-            if level == "solved"
-            else "all advantages are zero, so the policy learns nothing"
-        )
+        else f"the reward is flat at {value} for {'' if exact else 'at least '}{count} steps",
+        cause=f"from step {begin}{'' if exact else ' at the latest'} to step {steps[-1].step} all trials of a step had "
+        f"the same reward, {value}: "
+        + (_SOLVED if level == "solved" else "all advantages are zero, so the policy learns nothing")
         + ("; it has been so from the first step on" if first and low else ""),
         fix="check infrastructure before hyperparameters: open a trial and look at its tool results, at the output of "
         "its verifier, and whether its sandbox can reach what the tests need; if all is right, the tasks are too hard"
         if low
-        else f"{KEEP}; if a trial is not as good as its reward says, check that the verifier can fail"
+        else _HARDER
         if level == "solved"
         else "all tasks give the same reward: use harder tasks, or check that the verifier can fail",
-        evidence=tuple(
-            Evidence(f"step {step.step}: reward {_reward(step):g}", value=_reward(step))
-            for step in reversed(steps[-SHOWN:])
-        ),
+        evidence=_rewards(steps),
+        step=begin,
     )
+
+
+_SOLVED = "the policy solves every task, so there is nothing left to learn from them"
+_HARDER = f"{KEEP}; if a trial is not as good as its reward says, check that the verifier can fail"
+
+
+def solved(window: Window) -> RewardCourse | None:
+    """That the tasks are (nearly) all solved, for at least ``FLAT_STEPS`` steps; None if they are not. The steps of a
+    file alone are judged as those of a run are."""
+    recent = window.beside.recent
+    points = [point for point in reward_course(recent) if isfinite(point[1])]
+    if not points:
+        return None
+    course = window.now.rewards.course or solved_of(points)
+    if course is None or course.verdict not in ("solved", "nearly_solved") or course.since is None:
+        return None
+    if points[-1][0] - course.since + 1 < FLAT_STEPS:
+        return None
+    inside = [step for step in recent.steps if step.step >= course.since]
+    return None if any((_most(step) or 0.0) > FULL for step in inside) else course
+
+
+def _solved(recent: RecentSteps, course: RewardCourse) -> Symptom:
+    steps = [s for s in recent.steps if s.step >= (course.since or 0) and _reward(s) is not None]
+    some = steps[-LONG:]
+    mean = fmean(reward for step in some if (reward := _reward(step)) is not None)
+    every = course.verdict == "solved"
+    return Symptom(
+        id="reward_flat",
+        severity="info",
+        title=f"the tasks are solved: reward 1 since step {course.since}"
+        if every
+        else f"the tasks are nearly all solved since step {course.since}",
+        cause=f"from step {course.since} to step {steps[-1].step} all trials of a step had the reward 1: {_SOLVED}"
+        if every
+        else f"from step {course.since} to step {steps[-1].step} a trial failed only now and then, the mean reward of "
+        f"the newest {len(some)} is {mean:.3f}: there is little left to learn from these tasks",
+        fix=_HARDER,
+        evidence=_rewards(steps),
+        step=course.since,
+    )
+
+
+def _rewards(steps: Sequence[StepMetrics]) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"step {step.step}: reward {_reward(step):g}", value=_reward(step))
+        for step in reversed(steps[-SHOWN:])
+    )
+
+
+def _flat_from(recent: RecentSteps, steps: Sequence[StepMetrics]) -> tuple[int, bool]:
+    """The first step with the flat reward of ``steps``, the newest: further back than each step is kept, as far as the
+    means of the earlier ones show it; and whether it is that step: it may be an earlier one of the mean before it."""
+    if steps[0].step != recent.steps[0].step:
+        return steps[0].step, True
+    begin, value = steps[0].step, _reward(steps[0])
+    for at in range(len(recent.earlier) - 1, -1, -1):
+        one = recent.earlier[at]
+        if _spread(one) or _reward(one) is None or abs((_reward(one) or 0.0) - (value or 0.0)) > _ROUNDING:
+            return begin, one.step - (recent.earlier[at - 1].step if at else 0) == 1
+        begin = recent.earlier[at - 1].step + 1 if at else 1
+    return begin, True
 
 
 def flat_steps(recent: RecentSteps) -> tuple[StepMetrics, ...]:
@@ -190,7 +287,13 @@ def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
 
 def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     """The entropy is an order of magnitude below that of the first steps that are known, and the reward has not risen
-    since. A policy that learns its tasks loses entropy, too."""
+    since. A rise of the reward would explain it: a policy that learns its tasks loses entropy, too.
+
+    - the reward is falling -> resume from a checkpoint before the fall with half of ``algorithm.learning_rate``
+    - the reward stands still, and the trials of a prompt are nearly the same text (``liverl-tui trials diff TRIAL``)
+      -> raise ``algorithm.entropy_coeff``
+    - a divergence of the policy has grown as well (``kl_exploded``) -> set ``algorithm.use_kl_loss: true``
+    """
     recent = window.beside.recent
     for key in keys_of("entropy"):
         steps = newest(recent, key)
@@ -240,7 +343,8 @@ def kl_exploded(window: Window) -> Iterator[Symptom | Resolved]:
 
 def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     """Trials have gone from several turns to about one while the reward fell: the policy has stopped calling tools
-    (knowledge/liverl.md §7 T7). Not where many trajectories are dropped, which has another cause."""
+    (knowledge/liverl.md §7 T7). It is not raised if many trajectories are dropped: ``trajectories_dropped`` says that.
+    """
     recent = window.beside.recent
     for key in _TURNS:
         steps, values = newest(recent, key), recent.values(key)
@@ -256,9 +360,9 @@ def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id="turns_collapsed",
             severity="warning",
-            title=f"trials have shrunk from {usual:.1f} to {steps[-1].values[key]:.1f} turns",
-            cause=f"{key} (prompt and tool results count as turns) has fallen to that of trials without tool calls "
-            "while the reward fell: the policy has learned to stop calling tools",
+            title=f"trials have shrunk from {usual:.1f} to {steps[-1].values[key]:.1f} messages",
+            cause=f"{key} (messages of both sides, so with the prompt and tool results) has fallen to that of trials "
+            "without tool calls while the reward fell: the policy has learned to stop calling tools",
             fix="stop the run; resume from a checkpoint before that with a lower algorithm.learning_rate, and reward "
             f"trials without a tool call less than those that fail; {GO_BACK}",
             evidence=evidence(steps, key),
@@ -305,6 +409,12 @@ def _spread(step: StepMetrics) -> float | None:
         if f"{name}max" in step.values and f"{name}min" in step.values:
             return step.values[f"{name}max"] - step.values[f"{name}min"]
     return None
+
+
+def _most(step: StepMetrics) -> float | None:
+    """The highest reward of a step's trials; None if the step does not report it."""
+    names = (f"{key.removesuffix('mean')}max" for key in _REWARDS)
+    return next((step.values[name] for name in names if name in step.values), None)
 
 
 def _usual(recent: RecentSteps, key: str) -> float | None:

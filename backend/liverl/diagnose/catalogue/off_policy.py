@@ -56,8 +56,8 @@ _DIVERGENCES = (
 
 def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
     """Engine and trainer agreed at the beginning and differ more with every step, while the reward does not rise: the
-    trainer's policy moves on, the replicas' stays. Differences of precision or of chat templates are there from the
-    first step on, and those of rollouts that run ahead stop to grow after a few steps."""
+    trainer's policy changes, and the replicas keep the old one. Other causes look different: another precision or chat
+    template differs from the first step on, and rollouts that run ahead differ more for a few steps only."""
     recent = window.beside.recent
     found = _undelivered(recent)
     if found is None:
@@ -99,8 +99,17 @@ def _undelivered(recent: RecentSteps) -> Rise | None:
 
 
 def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
-    """The effective sample size of the importance weights was below ``FEW`` in the newest steps. Not where new weights
-    do not arrive, nor where the gradient has starved already: these alerts say more."""
+    """The effective sample size of the importance weights was below ``FEW`` in the newest steps. It is not raised if
+    new weights do not arrive (``weights_not_delivered``) or the gradient has starved already (``gradient_starved``):
+    these alerts say more.
+
+    - the cause says ``with rollout_is sequence`` -> set ``training.rollout_is`` to ``token``: weights of whole
+      sequences grow with their length
+    - the cause says ``with rollout_is token`` -> set it to ``null``
+    - the cause says nothing of it -> set it to ``token``, and to ``null`` if that does not help
+    - training is asynchronous, and ``rollout_corr/kl`` is above 0.01 -> the rollouts are too old: lower
+      ``verl.fully_async.staleness_threshold`` first
+    """
     recent = window.beside.recent
     key = key_of(recent, _SIZES)
     steps = newest(recent, key) if key is not None else ()
@@ -149,7 +158,12 @@ def _level(step: StepMetrics) -> str:
 
 def rollouts_partial(window: Window) -> Iterator[Symptom | Resolved]:
     """More than half of the rollouts of each of the newest steps were interrupted by new weights and continued by
-    another policy."""
+    another policy.
+
+    - ``rollout_corr/kl`` is below 0.01 -> nothing: the mixture does no harm
+    - it is above, and the trainer is idle for part of a step (``trainer_idle``) -> give the rollouts more GPUs
+    - it is above, and the trainer is busy -> raise ``verl.fully_async.trigger_parameter_sync_step``
+    """
     recent = window.beside.recent
     steps = newest(recent, _PARTIAL)
     if len(recent.course(_PARTIAL)) < LEAST or not steps:

@@ -48,8 +48,16 @@ def unreachable(seen: SandboxesStatus) -> Symptom:
 
 
 def pods_in_trouble(window: Window) -> Iterator[Symptom | Resolved]:
-    """Raised for what has happened to pods of trials in the last ten minutes. The rewards of such trials say nothing
-    about the model."""
+    """It counts what has happened to pods of trials in the last ten minutes. The rewards of such trials say nothing
+    about the model.
+
+    - pods_unschedulable: the message says ``Insufficient cpu`` or ``Insufficient memory``, and one pod asks for more
+      than a node has -> lower ``harbor_agent.environment_override_cpus`` or ``environment_override_memory_mb``
+    - pods_unschedulable: a node has room for one, but not for all -> lower ``harbor_runtime.num_workers``, or add
+      nodes
+    - pods_unschedulable: the message names a taint, a selector or an affinity -> no node of the right kind is there:
+      ask who runs the cluster
+    """
     seen = window.now.sandboxes
     for kind, (what, cause, fix) in _TROUBLES.items():
         ours = [one for one in (seen.troubles if seen is not None else ()) if one.kind == kind]
@@ -101,7 +109,7 @@ def pods_slow_start(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def pods_refused_by_quota(window: Window) -> Iterator[Symptom | Resolved]:
-    """A namespace's quota refused pods of recent trials: they were never made, so only the trials tell."""
+    """A namespace's quota refused pods of recent trials. Such pods were never made, so that only the trials show it."""
     heads = [h for h in window.now.trials.newest if not h.earlier and "exceeded quota" in h.failure.lower()]
     if not heads:
         return

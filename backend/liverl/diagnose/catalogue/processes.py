@@ -25,7 +25,13 @@ def waits_for_stalled(now: Snapshot) -> bool:
 
 
 def process_stopped(window: Window) -> Iterator[Symptom | Resolved]:
-    """A process of a service, or the keeper, is stopped by a signal or by a debugger."""
+    """A process of a service, or the keeper, is stopped by a signal or by a debugger.
+
+    - the title says ``by a debugger`` -> continue the process in the debugger, or end the debugger: ``grep TracerPid
+      /proc/PID/status`` prints its pid
+    - the title says ``by a signal`` -> ``kill -CONT PID``, which the alert shows; ``Ctrl-Z`` in a terminal, a batch
+      system that suspends jobs, or ``kill -STOP`` stop processes
+    """
     now = window.now
     if now.state not in (*GOING, "stopping"):
         return

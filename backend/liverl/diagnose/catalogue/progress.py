@@ -35,9 +35,19 @@ class Limit(NamedTuple):
 
 
 def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
-    """The trainer lives, and for longer than its limit nothing has shown progress: no line in its logs, no step, no
-    trial, no request, no token, an idle GPU wherever its use is known, and an idle CPU. Not while another alert names
-    what it waits for."""
+    """The trainer lives, but nothing has shown progress for longer than its limit: no line in its logs, no step, no
+    trial, no request, no token; its CPU is idle, and so is each GPU whose use is known. It is not raised while another
+    alert names what the trainer waits for.
+
+    - the alert says that stacks were saved -> read them in ``attempt_NNN/stacks/`` of the run: the function in which
+      most processes wait is the place
+    - the alert shows ``py-spy dump`` commands -> run them first: a restart destroys what they show
+    - the stacks wait in NCCL or in a collective -> one process is missing or behind: look for the one that waits
+      elsewhere
+    - the stacks wait in ``get`` of Ray -> the actor that is asked hangs or is dead: look at its process, and at the
+      replicas
+    - you have seen enough -> ``liverl-tui restart NAME``
+    """
     now, silence = window.now, window.beside.silence
     trainer = next((s for s in now.services if s.kind == "trainer"), None)
     if trainer is None:

@@ -16,12 +16,18 @@ HOLD_S = 20.0
 
 
 def group_waits(window: Window) -> Iterator[Symptom | Resolved]:
-    """verl asks Ray for more than the cluster has free, and waits without a time limit of its own."""
+    """verl asks Ray for more than the cluster has free, and waits without a time limit of its own.
+
+    - ``ray status`` shows resources that another job uses -> wait, or end that job
+    - Ray was started with fewer than the host has -> start it again with those that the alert names
+    - the host has no more -> ask for less: ``infrastructure.ngpus_per_node``
+    """
     yield from _waits(window, groups=True)
 
 
 def actor_waits(window: Window) -> Iterator[Symptom | Resolved]:
-    """The same of a request for one CPU or GPU at most: actors wait for each other's while they are created."""
+    """It is raised later for a request for at most one CPU or GPU: while actors are created, they wait for each
+    other's for a moment."""
     yield from _waits(window, groups=False)
 
 

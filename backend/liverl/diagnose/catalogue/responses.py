@@ -20,9 +20,10 @@ _MAX, _MIN, _MEAN = "response_length/max", "response_length/min", "response_leng
 def truncated_share(window: Window) -> Iterator[Symptom | Resolved]:
     """More than ``CUT`` of the responses of each of the newest steps reached the limit of tokens.
 
-    verl's ``clip_ratio`` is the share of responses that are as long as the longest of their batch (knowledge/verl.md
-    §5), which is the limit only if it is the same in every step. Where all responses have one length it cannot be told
-    whether that is the limit: then only a reward that has fallen meanwhile makes it one."""
+    verl's ``clip_ratio`` is the share of responses that are as long as the longest one of their batch
+    (knowledge/verl.md §5). The longest one shows the limit only if it has the same length in every step. If all
+    responses have one length, that may be the limit or not: then the alert is raised only if the reward has fallen
+    meanwhile."""
     recent = window.beside.recent
     steps = newest(recent, _SHARE)
     course = recent.course(_SHARE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-# Rewards of verifiers are 0 to 1 (verl's reward functions, Harbor's reward.txt): 1 is a full solution.
-FULL = 1.0
+from liverl.observe.metrics.solved import FULL
+
 Level = Literal["none", "solved", "same"]
 KEEP = (
     "nothing is broken: let the run end, or stop it and keep its newest checkpoint. "

@@ -51,8 +51,8 @@ DAMAGES = {f"rows_{flag}": damage.cause for flag, damage in _DAMAGE.items()}
 
 
 def rows_damaged(window: Window) -> Iterator[Symptom | Resolved]:
-    """Raised for one such trial of the two newest steps already: sound rows never look like that. Critical from half
-    of the trials of a step on."""
+    """One such trial in the two newest steps is enough to raise it, since sound rows never look like that. It is
+    critical if half of the trials of a step, or more, have such rows."""
     for flag, damage in _DAMAGE.items():
         step = next((s for s in window.now.trials.steps[:RECENT_STEPS] if s.damaged.get(flag)), None)
         if step is None:

@@ -1,4 +1,4 @@
-"""The rule for how trials are sampled where a launch script has started LiteLLM: that passes on what agents ask for.
+"""The rule for how trials are sampled where a launch script has started LiteLLM, which passes on what agents ask for.
 Pure."""
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ _CLOSE = 1e-6  # difference of two values that are the same, written in differen
 
 def sampled_otherwise(window: Window) -> Iterator[Symptom | Resolved]:
     """The requests of a launch script's trials ask for another temperature or top_p than the trainer assumes. The
-    script's own LiteLLM passes it on, and no metric shows it."""
+    script's own LiteLLM passes it on, and no metric shows it.
+
+    - the trainer's value is the one you mean -> take temperature and top_p out of the agents' requests, or give them
+      the trainer's
+    - the agents' value is the one you mean, and you watch a run of your own -> set
+      ``actor_rollout_ref.rollout.temperature`` or ``top_p`` of the trainer to it
+    - the agents' value is the one you mean, and the launch script runs here (``trainer.kind: command``) -> set
+      ``algorithm.temperature`` or ``algorithm.top_p`` to it
+    """
     now, meant = window.now, window.beside.sampling
     if meant is None:
         return

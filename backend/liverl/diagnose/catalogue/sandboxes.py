@@ -20,7 +20,14 @@ RECENT_STEPS = 2  # newest steps in which trials that fail matter
 
 
 def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
-    """The daemon that has the sandboxes does not answer. Trials that run go on waiting for it; new ones fail."""
+    """The daemon that has the sandboxes does not answer. Trials that run go on waiting for it; new ones fail.
+
+    - the command names ``DOCKER_HOST`` or ``DOCKER_CONTEXT`` -> the variable of the run points there: if that host is
+      right, look at its service; if not, correct the variable and resume the run
+    - it answers for you, and not for the run -> the user of the run may not use the daemon's socket: add the user to
+      its group (``id`` shows the groups), and start the run from a new login
+    - it answers nobody -> the daemon is down: ``systemctl status docker``, then ``journalctl -u docker -n 50``
+    """
     seen = window.now.sandboxes
     if seen is None or seen.reachable or window.now.state != "running":
         return
@@ -41,7 +48,14 @@ def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def sandboxes_left(window: Window) -> Iterator[Symptom | Resolved]:
-    """Containers of trials that are over, or whose worker or Harbor process has died: nobody will end them."""
+    """Containers of trials that are over, or whose worker or Harbor process has died. Nothing else will end them.
+
+    - the sandboxes are containers of Docker, and ``sandboxes.sweep`` is true -> nothing, unless they are still there
+      a minute later: then ``docker rm -f ID``
+    - the sandboxes are containers of Docker, and it is false -> ``docker rm -f ID`` now, or ``liverl-tui clean
+      --sandboxes`` after the run
+    - the sandboxes are pods -> give the command that the alert shows
+    """
     seen = window.now.sandboxes
     if seen is None or not seen.left:
         return
@@ -80,7 +94,13 @@ def sandbox_oom(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def sandbox_networks_used_up(window: Window) -> Iterator[Symptom | Resolved]:
-    """The daemon can create no further network, and each new sandbox needs one."""
+    """The daemon can create no further network, and each new sandbox needs one.
+
+    - ``docker network ls`` has networks of runs that have ended -> ``liverl-tui clean --sandboxes``
+    - it has networks of others, which nobody uses -> ``docker network rm NAME`` for each, by its name
+    - all of them are in use -> lower ``harbor_runtime.num_workers``, or give the daemon more addresses, for which it
+      is restarted
+    """
     seen = window.now.sandboxes
     if seen is None or not seen.reachable or seen.networks_free != 0 or window.now.state != "running":
         return
@@ -98,8 +118,8 @@ def sandbox_networks_used_up(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def sandboxes_address_gone(window: Window) -> Iterator[Symptom | Resolved]:
-    """The address at which sandboxes reach the sessions is no address of this machine any more: a bridge of Docker's
-    goes with its daemon, or gets another address with another ``bip``."""
+    """Sandboxes reach the sessions at an address that this machine no longer has. It was the address of a bridge of
+    Docker: the bridge goes away with its daemon, and gets another address if the daemon's ``bip`` is changed."""
     seen = window.now.sandboxes
     if seen is None or not seen.address_gone or window.now.state != "running":
         return
@@ -122,8 +142,8 @@ def all_fail_in_setup(step: StepTrials) -> bool:
 
 
 def sandbox_build_failed(window: Window) -> Iterator[Symptom | Resolved]:
-    """The image of a task's sandbox cannot be built. One trial tells it, also one that is run again: a build takes
-    minutes, and the step that failed fails again."""
+    """The image of a task's sandbox cannot be built. One trial is enough to raise it, even if that trial is run again:
+    a build takes minutes, and the line that failed fails again."""
     now = window.now
     failed = _not_built(now)
     if not failed:
@@ -154,7 +174,19 @@ def _not_built(now: Snapshot) -> list[TrialHead]:
 
 
 def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
-    """No trial of a recent step got as far as its agent. Nothing where images that cannot be built are why."""
+    """No trial of a recent step got as far as its agent. It is not raised if images that cannot be built are the
+    reason: ``sandbox_build_failed`` says that.
+
+    - the exception says ``pull`` or ``manifest`` -> the image cannot be pulled here: check its name, and ``docker
+      pull IMAGE`` on the host of the daemon
+    - the exception has the output of a build -> the Dockerfile of the task fails: ``docker build TASK/environment``
+      shows it
+    - the exception says ``address pools`` -> the daemon has no network left: see ``sandbox_networks_used_up``
+    - the exception says ``no space`` or ``Killed`` -> the disk or the memory of the daemon's host is full: ``df -h``,
+      ``free -h``
+    - the exception says that a name cannot be resolved, or a download timed out -> the setup needs the internet: put
+      what it installs into the image
+    """
     now = window.now
     step = next((one for one in now.trials.steps[:RECENT_STEPS] if all_fail_in_setup(one)), None)
     if step is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from liverl.causes.inputs.refused import Refused, refused
 from liverl.causes.inputs.shown import unchecked, words_of
@@ -25,29 +26,63 @@ _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
 
 
 def service_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """Critical where the run needs it, a warning where the trials go on without it."""
+    """It is critical where the run needs the service, and a warning where the trials go on without it.
+
+    - the reason quotes a line of a log -> correct what that line names; more of it: ``liverl-tui logs NAME -n 50``
+    - the reason names a port, a file, a time-out or a value, and no line -> correct that; ``liverl-tui check`` looks
+      at ports, GPUs, disk and files again
+    - no reason is known -> ``liverl-tui doctor`` lists what may have caused it, with a command that tells each from
+      the others
+    - then, while the run goes on (``liverl-tui status`` says ``running``) -> ``liverl-tui restart NAME``
+    - then, once the run has ended -> the command that the alert shows: ``liverl-tui up --resume RUN``, with the value
+      that it corrects
+    """
     now = window.now
     for service in now.services:
         if service.state not in DOWN:
             continue
-        again = now.state in GOING and service.kind != "environment"
-        gave_up = service.state == "gave_up"
-        yield Symptom(
-            id=f"service_{service.state}:{service.name}",
-            severity="warning" if now.spares(service) else "critical",
-            title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
-            cause=f"{_cause(window, service)}{_spared(now, service)}",
-            fix=_down_fix(window, service, again),
-            evidence=_log_evidence(window, service),
-            since=service.since,
-            action=f"restart {service.name}" if again else None,
-            patch=_patch(window, service),
-            guess=_guess(window, service),
-        )
+        name, again = service.name, now.state in GOING and service.kind != "environment"
+        severity: Literal["warning", "critical"] = "warning" if now.spares(service) else "critical"
+        cause = f"{_cause(window, service)}{_spared(now, service)}"
+        fix, evidence = _down_fix(window, service, again), _log_evidence(window, service)
+        action = f"restart {name}" if again else None
+        patch, guess = _patch(window, service), _guess(window, service)
+        if service.state == "gave_up":
+            yield Symptom(
+                id=f"service_gave_up:{name}",
+                severity=severity,
+                title=f"{name} failed too often",
+                cause=cause,
+                fix=fix,
+                evidence=evidence,
+                since=service.since,
+                action=action,
+                patch=patch,
+                guess=guess,
+            )
+        else:
+            yield Symptom(
+                id=f"service_failed:{name}",
+                severity=severity,
+                title=f"{name} has failed",
+                cause=cause,
+                fix=fix,
+                evidence=evidence,
+                since=service.since,
+                action=action,
+                patch=patch,
+                guess=guess,
+            )
 
 
 def run_failed(window: Window) -> Iterator[Symptom | Resolved]:
-    """The run fails although no service did, such as by a replica of verl that died and was not replaced."""
+    """The run fails although no service did, such as by a replica of verl that died and was not replaced.
+
+    - the alert ends in a command -> give that command: it has the value that corrects the reason, and the run root
+      where it is another one
+    - it only says to correct something -> correct it first, then ``liverl-tui up --resume RUN``
+    - the reason is not clear -> ``liverl-tui doctor`` shows the line that proves it, or lists what may have caused it
+    """
     now, cause = window.now, _with_trials(window, window.beside.failure)
     if cause is None or any(s.name == cause.service and s.state in DOWN for s in now.services):
         return
@@ -123,7 +158,14 @@ def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str
 
 
 def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """What carries the trials served, does not serve now, and is being started again: every trial waits for it."""
+    """The proxy or the sessions, through which the trials' requests go, served before, do not serve now, and are being
+    started again. Every trial waits for that.
+
+    - it serves again within a minute -> nothing: requests are sent again; ``liverl-tui events --since 10m`` shows why
+      it ended
+    - the reason quotes a line of its log -> correct what that line names: ``liverl-tui logs NAME -n 50``
+    - the reason names a port or a file -> correct that; it is started again by itself
+    """
     now = window.now
     service = now.carrier_down if now.state in GOING else None
     if service is not None and service.state not in DOWN:
@@ -149,8 +191,13 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service failed in the last ``RESTARTED_S`` seconds and was started again. While it is down, or waits for its
-    next start, other rules report it."""
+    """A service failed in the last ``RESTARTED_S`` seconds and was started again. While it is down
+    (``service_failed``) or waits for its next start (``service_backing_off``), other alerts say so.
+
+    - it serves again, and this was the first time -> nothing; ``liverl-tui logs NAME -n 50`` shows why it ended
+    - the reason quotes a line of its log -> correct what that line names, or it fails again
+    - the reason names a port, a file or a value -> correct that; ``liverl-tui fix`` does it where a key corrects it
+    """
     now = window.now
     for service in now.services if now.state in GOING else ():
         failed_at, name = service.failed_at, service.name
@@ -205,7 +252,12 @@ def _by_whom(window: Window, failure: str) -> str:
 
 
 def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
-    """A service failed and waits for its next restart."""
+    """A service failed and waits for its next restart.
+
+    - the reason quotes a line of its log -> correct what that line names: ``liverl-tui logs NAME -n 50``
+    - the reason names a port, a file or a value -> correct that
+    - it is corrected, and you do not want to wait for the next start -> ``liverl-tui restart NAME``
+    """
     now = window.now
     for service in now.services:
         name = f"service_backing_off:{service.name}"

@@ -37,7 +37,13 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     has started (``trainer.kind`` embedded or none) is started again by ``liverl-tui restart REPLICA``. One that verl
     has started (``trainer.kind`` verl or command) cannot be started alone: ``liverl-tui restart trainer`` starts the
     trainer again with all its replicas, verl's from the newest checkpoint, a launch script's as the script does.
-    Resolved once it runs a request, or while a process of the run stands still, for which it may wait."""
+    Resolved once it runs a request, or while a process of the run stands still, for which it may wait.
+
+    - its log shows requests that arrive and are refused or fail -> correct what the log says: ``liverl-tui logs NAME
+      -n 50``
+    - no request arrives, and ``trainer.kind`` is embedded or none -> ``liverl-tui restart NAME``
+    - no request arrives, and ``trainer.kind`` is verl or command -> ``liverl-tui restart trainer``
+    """
     now = window.now
     explained = waits_for_stalled(now) or (now.carrier == "proxy" and out_of_descriptors(window))
     for replica in now.replicas.items:
@@ -70,9 +76,18 @@ class AnswerTimes(NamedTuple):
 
 
 def replica_slow(window: Window) -> Iterator[Symptom | Resolved]:
-    """A replica takes at least ``SLOW`` times as long as the median of the others, for a token and for an answer: with
-    short answers the wait for the first token counts for more in each token, with long ones each answer takes longer,
-    and neither makes a replica slow. Resolved once it is measured again, and below ``NO_LONGER_SLOW``."""
+    """A replica takes at least ``SLOW`` times as long as the median of the others, both for each token and for each
+    answer. One of the two alone proves nothing: short answers make a token look slow, since the wait for the first
+    token counts for more, and long answers make an answer look slow. It is resolved once the replica is measured again
+    and is below ``NO_LONGER_SLOW`` times the median.
+
+    - its GPU has a lower clock, more memory used or another process (``nvidia-smi``) -> the host or the GPU is the
+      cause: end the other process, or leave that GPU out
+    - it has more or longer requests than the others (the evidence) -> nothing: it ends with the step; if it comes
+      again, lower ``harbor_runtime.num_workers``
+    - all is alike, and the run started the replica -> ``liverl-tui restart NAME``
+    - all is alike, and verl manages it -> ``liverl-tui restart trainer``
+    """
     now = window.now
     going = now.state in GOING and not waits_for_stalled(now)
     timed = {r.name: times for r in now.replicas.items if (times := answer_times(r, now.at)) is not None}
@@ -126,8 +141,8 @@ def answer_times(replica: ReplicaStatus, now: float) -> AnswerTimes | None:
 
 
 def weights_requested(window: Window) -> Iterator[Symptom | Resolved]:
-    """Somebody has sent requests to ``vllm serve`` that can change its weights. The run sends none: no trainer of ours
-    has replicas of this kind."""
+    """Somebody has sent requests to ``vllm serve`` that can change its weights. The run itself sends no such requests:
+    none of its trainers uses replicas of this kind."""
     for replica in window.now.replicas.items:
         asked, at = replica.engine.weight_requests, replica.engine.weight_request_at
         if asked is None:
@@ -152,7 +167,13 @@ def weights_requested(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
-    """A replica had other weights than the trainer's under the trainer's version. Only a restart resolves it."""
+    """A replica reported the same policy version as the trainer, but had other weights. Only a restart resolves it.
+
+    - the alert says that verl manages the replica -> ``liverl-tui restart trainer``, then discard the trials of this
+      step; see who shares the run's Ray cluster (``ray list jobs``)
+    - it does not -> ``liverl-tui restart NAME``, then discard the trials of this replica since its last update; see
+      who can read ``secrets/replica_token``
+    """
     for replica in window.now.replicas.items:
         if replica.policy_changed is None:
             continue
@@ -181,8 +202,13 @@ def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
-    """An expected replica has ended and is not started again. Not where ``service_failed`` or ``service_gave_up`` says
-    it: those are the replicas that the run itself starts."""
+    """A replica that should serve has ended and is not started again. For replicas that the run itself starts,
+    ``service_failed`` or ``service_gave_up`` is raised in its place.
+
+    - the alert says that verl manages the replica (``trainer.kind`` is verl or command) -> ``liverl-tui restart
+      trainer``: verl cannot start one alone
+    - it does not (``trainer.kind`` is embedded or none) -> ``liverl-tui restart NAME``
+    """
     now = window.now
     reported = {s.name for s in now.services if s.state in DOWN}
     for replica in _expected(window):
@@ -192,7 +218,13 @@ def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def replica_late(window: Window) -> Iterator[Symptom | Resolved]:
-    """The same of a replica that was restarted and does not serve yet."""
+    """It is also raised for a replica that was restarted and does not serve yet.
+
+    - its log still has new lines about loading or compiling -> wait: ``liverl-tui logs NAME -f`` shows it
+    - its log stands still, and its GPU, disk or host is busy with something else -> end that, or move the replica
+    - its log stands still for no visible reason, and verl manages the replica -> ``liverl-tui restart trainer``
+    - its log stands still for no visible reason, and the run started the replica -> ``liverl-tui restart NAME``
+    """
     for replica in _expected(window):
         if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
             cause = f"{replica.state}: {replica.why}" if replica.why else replica.state
@@ -227,13 +259,24 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
 
 
 def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
-    """A ready replica gets no trials, as what carries the trials does not route to it: it may still join."""
+    """A ready replica gets no trials, since the proxy or the sessions do not send it any. It may still be about to
+    join.
+
+    - the proxy is not the run's own (a launch script, or a run that is watched) -> add the replica to the proxy's
+      configuration, and restart the proxy
+    - the cause names two policy versions -> the trainer has not sent its weights: ``liverl-tui logs trainer --grep
+      Error``
+    - the cause says that the newest list is not loaded -> restart what carries the trials: ``liverl-tui restart
+      proxy`` or ``liverl-tui restart sessions``
+    - the cause says that the replica is not in the list, and the run started it -> ``liverl-tui restart NAME``
+    - the cause says that the replica is not in the list, and verl manages it -> ``liverl-tui restart trainer``
+    """
     return (symptom for proven, symptom in _unlisted(window) if not proven)
 
 
 def proxy_lacks_replica(window: Window) -> Iterator[Symptom | Resolved]:
-    """The same of a replica that should be routed to: what carries the trials was told so, or it reads its list only
-    when it starts."""
+    """It is raised sooner if the replica should already be used: the proxy or the sessions were told of it, or read
+    their list only when they start."""
     return (symptom for proven, symptom in _unlisted(window) if proven)
 
 
@@ -345,8 +388,8 @@ def proxy_clients(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """The proxy, which carries the trials, has put a replica in cooldown that is up. One that is down has an alert of
-    its own."""
+    """The proxy, which carries the trials, has put a replica in cooldown although the replica is up. One that is down
+    has an alert of its own."""
     now = window.now
     if now.state not in GOING or now.carrier != "proxy" or out_of_descriptors(window):
         return

@@ -9,8 +9,9 @@ from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.agents import agents_silent
 from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.processes import waits_for_stalled
-from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, StepTrials, Symptom, TrialHead
+from liverl.diagnose.catalogue.services import RESTARTED_S
+from liverl.diagnose.tracker import FEWEST, GOING, SHOWN, Resolved, Window
+from liverl.model import Evidence, SessionProcessEnd, StepTrials, Symptom, TrialHead
 from liverl.observe.trials.session_facts import MOSTLY
 
 # Share of a step's sessions (0..1) by which those with a changed history must have grown. Of 16 sessions of which one
@@ -25,7 +26,14 @@ NOT_BEGUN_S = 1800.0
 
 
 def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
-    """Many more sessions than in the steps before went on with a changed history."""
+    """In the newest step many more sessions than before sent a changed history: an earlier message of the conversation
+    is not what it was.
+
+    - the turn before the note has nearly ``vllm.max_model_length`` tokens -> the context is full, and the agent
+      shortens it: raise that key, or let tools return less
+    - the agent's program was updated since the earlier steps -> install the earlier version, or accept the new share
+    - neither -> the agent edits old messages: compare two turns by ``liverl-tui trials show TRIAL --tokens``
+    """
     now = window.now
     steps = [step for step in now.trials.steps if step.sessions >= ENOUGH]
     if len(steps) <= EARLIER:
@@ -39,6 +47,7 @@ def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
         id="rewrites_jump",
         severity="warning",
         title=f"{changed} agents of step {step.step} change their history",
+        step=step.step,
         cause=f"{changed} trials of step {step.step} sent a conversation whose earlier messages differ from those that "
         f"they had sent before, in the steps before it {usual:.0%} did; each such change opens a row of its own, whose "
         "prompt is computed anew: more rows of shorter replies are trained, and prompts take more time",
@@ -61,6 +70,7 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
         id="sub_agents_dominate",
         severity="warning",
         title=f"sub-agents sample {share:.0%} of the tokens of step {step.step}",
+        step=step.step,
         cause=f"{step.sub_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
         f"step {step.step} are in rows of kind sub: each of them is trained with the reward of its whole trial, which "
         "judges the main conversation, and the limits on turns and length do not hold for it",
@@ -78,8 +88,8 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
-    """More than ``MOSTLY`` of the tokens of the newest step with enough ended sessions are beside the main
-    conversations, and so not trained."""
+    """More than ``MOSTLY`` of the tokens of the newest step with enough ended sessions belong to side questions, not
+    to the main conversations. Tokens of side questions are not trained."""
     step = _newest_ended(window)
     if step is None or step.aside_tokens <= MOSTLY * step.session_tokens:
         return
@@ -88,12 +98,13 @@ def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
         id="asides_dominate",
         severity="warning",
         title=f"{share:.0%} of the tokens of step {step.step} are side questions",
+        step=step.step,
         cause=f"{step.aside_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
         f"step {step.step} look as if they were asked for beside the main conversation (single replies without a tool "
         "call, which share nothing with it), and are not trained",
         fix="open one of these trials. If its agent writes every prompt anew, without a system prompt, give it one, or "
-        "set session_proxy.asides to train; if it asks several times and takes one reply, this is meant: train has "
-        "the others trained, too",
+        "set session_proxy.asides to train; if it asks several times and takes one reply, nothing is wrong: with "
+        "train the other replies are trained, too",
         evidence=_evidence(
             window,
             step,
@@ -106,8 +117,19 @@ def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def tokens_differ(window: Window) -> Iterator[Symptom | Resolved]:
-    """The sessions' tokens of a prompt were other ones than the replica's. Rows may be in question, or none: then the
-    model's folder and the replica's template differed from the beginning."""
+    """For the same conversation the sessions and a replica made different tokens of the prompt. The cause says whether
+    any row is in question. None is if the two differed from the beginning, since the model's folder and the replica's
+    chat template do not match.
+
+    - you changed the model's folder or the chat template of a replica -> give the replica and ``model.model_path``
+      the same, then ``liverl-tui restart sessions``
+    - you do not know why they differ -> leave all tokens to the replicas: ``liverl-tui up --resume RUN --set
+      session_proxy.tokenizer=engine``, after ``liverl-tui stop``
+    - the severity is info, and the cause says that no turn was sampled from such a prompt -> no row is in question:
+      only the replica has more work
+    - the cause counts turns of trials that had ended -> they may be trained wrongly: go back to the checkpoint before
+      this step, if they matter to you
+    """
     now = window.now
     routes = [] if now.sessions is None else [route for route in now.sessions.tokenizers if route.differs]
     if not routes:
@@ -139,6 +161,51 @@ def tokens_differ(window: Window) -> Iterator[Symptom | Resolved]:
         ),
         evidence=tuple(Evidence(f"{route.model}: {route.differs}") for route in routes)[:SHOWN],
     )
+
+
+def session_process_ended(window: Window) -> Iterator[Symptom | Resolved]:
+    """The sessions run in several processes, and one of them ended by itself in the last ``RESTARTED_S`` seconds. The
+    others went on, and it is started again. Agents repeat the requests that it had.
+
+    - the title says ``SIGKILL``, and ``dmesg`` names the process as killed for memory -> give the run more memory, or
+      set ``session_proxy.processes`` lower
+    - the title says ``SIGKILL``, and ``dmesg`` does not -> somebody or a batch system killed it: ask them
+    - the title says anything else -> ``liverl-tui logs sessions -n 50`` has the error: please report it
+    """
+    now = window.now
+    every = () if now.sessions is None or now.state not in GOING else now.sessions.process_ends
+    ends = [end for end in every if now.at - end.since < RESTARTED_S]
+    if not ends:
+        return
+    newest = ends[-1]
+    killed = any(end.how == "SIGKILL" for end in ends)
+    which = f"process {newest.process} of {newest.of}" if len(ends) == 1 else f"{len(ends)} processes"
+    yield Symptom(
+        id="session_process_ended",
+        severity="warning",
+        title=f"{which} of sessions ended ({newest.how[:20]})",
+        cause="it is started again and reads the journals of its sessions; requests that it had are sent again by "
+        f"their agents, and what was recorded is not sampled twice; {_reopened(newest)}",
+        fix="read the end of the log of sessions"
+        + (
+            "; SIGKILL without a line before it is usually the kernel's OOM killer: look at dmesg, and give the run "
+            "more memory or the sessions fewer processes (session_proxy.processes)"
+            if killed
+            else ""
+        ),
+        evidence=tuple(
+            Evidence(f"process {end.process} of {end.of}: {end.how}; {_reopened(end)}")
+            for end in reversed(ends)
+        )[:SHOWN],
+        since=newest.since,
+    )
+
+
+def _reopened(end: SessionProcessEnd) -> str:
+    had = f"it had {end.sessions} open session{'' if end.sessions == 1 else 's'}"
+    if end.reopened is None:
+        return f"{had}, which wait for it"
+    return f"{had}, and {end.reopened} {'was' if end.reopened == 1 else 'were'} opened again"
 
 
 def session_silent(window: Window) -> Iterator[Symptom | Resolved]:

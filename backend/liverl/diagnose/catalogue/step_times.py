@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from liverl.diagnose.catalogue.course import SMOOTH, evidence, key_of, reward_falls, rise
+from liverl.diagnose.catalogue.course import SMOOTH, beginning, evidence, key_of, reward_falls, rise
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepMetrics, Symptom
 from liverl.observe.metrics.names import keys_of
 from liverl.observe.metrics.recent import RecentSteps
 
-SLOWER = 2.0  # times the fastest steps; an estimate, the documents say "minutes per step up sharply" (liverl.md §7 T11)
+SLOWER = 2.0  # times the first steps; an estimate, the documents say "minutes per step up sharply" (liverl.md §7 T11)
 GROWN_PART = 1.5  # times as long: a part of a part that is worth a line
 # Not of each step, so that a step with them is not a slow one. verl counts them in ``timing_s/step`` in some places.
 _NOW_AND_THEN = ("timing_s/testing", "timing_s/save_checkpoint")
@@ -51,7 +51,7 @@ _UNKNOWN = (
 
 
 class _Parts(NamedTuple):
-    """Seconds of each part of a step: at the fastest steps, and at the newest ones."""
+    """Seconds of each part of a step: at the first steps, and at the newest ones."""
 
     before: Mapping[str, float]
     now: Mapping[str, float]
@@ -65,8 +65,15 @@ class _Parts(NamedTuple):
 
 
 def steps_slow_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """A step takes at least ``SLOWER`` times as long as the fastest ones, and has grown. Validation and checkpoints are
-    left out, and so is what more tokens explain, unless the reward falls: then longer responses are no progress."""
+    """A step takes at least ``SLOWER`` times as long as the first ``SMOOTH`` ones, and has grown. The fastest steps of
+    the run are no measure: usual ones are slow beside them. The time of validation and checkpoints does not
+    count. The time that more tokens explain does not count either, unless the reward falls: then longer responses are
+    no progress.
+
+    - the advice says that the CPUs of the host are full -> end other programs on it first: ``top`` shows them
+    - the alert names a part of the step -> look where its advice says: the replicas, the network, the verifier
+    - it names none -> compare the replicas, the sandboxes' host and the GPUs with what they were at the beginning
+    """
     recent = window.beside.recent
     key = key_of(recent, keys_of("seconds per step"))
     if key is None:
@@ -78,12 +85,16 @@ def steps_slow_down(window: Window) -> Iterator[Symptom | Resolved]:
         if key in step.values
     ]
     found = rise(key, points)
-    if found is None or not found.sure or found.factor < SLOWER:
+    if found is None or not found.sure:
         return
-    tokens = _more_tokens(recent, found.since)
-    if found.factor < SLOWER * tokens and not reward_falls(recent, found.since):
+    first, (last, low), now = int(points[0][0]), beginning(points), found.now
+    factor = now / low
+    if factor < SLOWER:
         return
-    parts = _parts(recent, found.since)
+    tokens = _more_tokens(recent, first)
+    if factor < SLOWER * tokens and not reward_falls(recent, found.since):
+        return
+    parts = _parts(recent, first)
     most = parts.most
     name = most.removeprefix("timing_s/") if most is not None else None
     where = (
@@ -94,11 +105,12 @@ def steps_slow_down(window: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="steps_slow_down",
         severity="warning",
-        title=f"steps take {found.factor:.1f} times as long as at step {found.left}",
-        cause=f"a step took {found.low:.3g} s at step {found.left}, and takes {found.now:.3g} s now, without "
+        title=f"steps take {factor:.1f} times as long as at the beginning",
+        cause=f"a step took {low:.3g} s up to step {last}, and takes {now:.3g} s now, without "
         f"validation and checkpoints; {where}{_tokens(tokens)}{_fewer(window.now)}",
-        fix=_UNKNOWN if name is None else next(text for part, text in _WHAT_TO_DO if name.startswith(part)),
-        evidence=(*_lines(parts), *_inside(recent, found.since), *evidence(recent.steps[-SHOWN:], key))[
+        fix=_cpus(window.now)
+        + (_UNKNOWN if name is None else next(text for part, text in _WHAT_TO_DO if name.startswith(part))),
+        evidence=(*_lines(parts), *_inside(recent, first), *evidence(recent.steps[-SHOWN:], key))[
             : 2 * SHOWN
         ],
     )
@@ -163,6 +175,12 @@ def _inside(recent: RecentSteps, since: int) -> Iterator[Evidence]:
 
 def _tokens(factor: float) -> str:
     return f"; it has {factor:.1f} times as many tokens" if factor >= GROWN_PART else ""
+
+
+def _cpus(now: Snapshot) -> str:
+    """What to do first where the CPUs of the host are full."""
+    full = now.step_time is not None and now.step_time.cpus_full
+    return "stop other programs on the host, whose CPUs are full (top shows them); " if full else ""
 
 
 def _fewer(now: Snapshot) -> str:

@@ -29,7 +29,7 @@ FEW = 5  # trials of a replica; of fewer nothing is concluded
 BUSIER = 1.5  # times the trials of the others: it is not slow, it has more to do
 TAIL, WAVES, REPLICA = "tail", "waves", "replica"
 _CLOCKS = "nvidia-smi -q -d PERFORMANCE,CLOCK"
-_NOUNS = {
+NOUNS = {
     SANDBOX: "sandboxes",
     MODEL: "the model",
     TOOL: "tools",
@@ -143,18 +143,27 @@ def _bottleneck(
     names: Mapping[str, str],
 ) -> Bottleneck | None:
     largest = max(shares, key=lambda part: shares[part], default="")
-    generate = sum(share for part, share in shares.items() if part == parts.GENERATE or part in _NOUNS)
-    if rollouts is not None and generate >= max(shares[part] for part in shares if part not in _NOUNS):
+    generate = sum(share for part, share in shares.items() if part == parts.GENERATE or part in NOUNS)
+    if rollouts is not None and generate >= max(shares[part] for part in shares if part not in NOUNS):
         found = [*_of_last(generate, rollouts, kind), *_of_replicas(shares, rollouts, kind, names)]
         found = [one for one in found if one.share >= LEAST_SHARE]
         if found:
             return max(found, key=lambda one: one.share)
-        if largest in _NOUNS and shares[largest] >= LEAST_SHARE:
+        if largest in NOUNS and shares[largest] >= LEAST_SHARE:
             return _of_waits(largest, shares[largest], rollouts, kind)
     if largest in _PARTS and shares[largest] >= LEAST_SHARE:
         advice = (_EMBEDDED if kind.embedded else {}).get(largest, _PARTS[largest])
         return _told(shares[largest], largest, advice)
     return None
+
+
+def limit_of(kind: Kind) -> str:
+    """The key that limits how many trials run at once; "" if their files do not say who runs them."""
+    return WORKERS if kind.harbor or kind.embedded else ""
+
+
+def _queued(rollouts: Rollouts) -> bool:
+    return rollouts.queue is not None and rollouts.queue >= QUEUED
 
 
 def _told(share: float, what: str, advice: Advice) -> Bottleneck:
@@ -176,7 +185,7 @@ def _of_last(generate: float, rollouts: Rollouts, kind: Kind) -> Iterator[Bottle
         else f"the {last.trials} slowest of {last.of} trials"
     )
     if not last.long:
-        if rollouts.queue >= QUEUED and (kind.harbor or kind.embedded):
+        if _queued(rollouts) and limit_of(kind):
             begins = "begins" if last.trials == 1 else "begin"
             late = (
                 f"the last of {last.of} trials"
@@ -190,9 +199,9 @@ def _of_last(generate: float, rollouts: Rollouts, kind: Kind) -> Iterator[Bottle
             )
         return
     whose = "its" if last.trials == 1 else "their"
-    told = last.waits in _NOUNS and last.waits != AGENT
-    mostly = f", most of {whose} time for {_NOUNS[last.waits]}" if told else ""
-    more = f", or run more trials at once ({WORKERS})" if rollouts.queue >= QUEUED else ""
+    told = last.waits in NOUNS and last.waits != AGENT
+    mostly = f", most of {whose} time for {NOUNS[last.waits]}" if told else ""
+    more = f", or run more trials at once ({WORKERS})" if _queued(rollouts) else ""
     if kind.harbor:
         fix, key = "end such trials earlier ({key}: 0.9)", "harbor_runtime.tail_kill_target"
     else:
@@ -238,8 +247,8 @@ def _of_waits(what: str, share: float, rollouts: Rollouts, kind: Kind) -> Bottle
     it, and none of an agent whose calls have no durations."""
     if what in (MODEL, AGENT):
         return None
-    who = f"the trials wait for {_NOUNS[what]}"
-    if rollouts.queue >= QUEUED and (kind.harbor or kind.embedded):
+    who = f"the trials wait for {NOUNS[what]}"
+    if _queued(rollouts) and limit_of(kind):
         fix = "run more trials at once ({key}) while the host of their sandboxes has CPUs free"
         return _told(share, what, Advice(who, fix, WORKERS))
     advice = (_HARBOR if kind.harbor else _OWN).get(what)

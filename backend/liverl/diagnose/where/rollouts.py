@@ -41,12 +41,13 @@ class Last(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """``waits``: of the time of the trials without their queue, 0..1; ``queue``: in the queue, of all of their time;
+    """``waits``: of the time of the trials without their queue, 0..1; ``queue``: in the queue, of all of their time,
+    None if not known;
     ``last``: None if not known; ``replicas``: what each answered, by step; ``steps``: how many."""
 
     steps: int
     waits: Mapping[str, float]
-    queue: float
+    queue: float | None
     last: Last | None
     replicas: Sequence[Mapping[str, ReplicaTimes]]
 
@@ -61,9 +62,10 @@ def of_trials(steps: Sequence[StepTrials], least: int) -> Rollouts | None:
     if len(ended) < least:
         return None
     shares = [_shares(_active(step.waits)) for step in ended]
-    queues = [step.waits.get(QUEUE, 0.0) / sum(step.waits.values()) for step in ended]
+    queues = [step.waits[QUEUE] / sum(step.waits.values()) for step in ended if QUEUE in step.waits]
     waits = {kind: median(share.get(kind, 0.0) for share in shares) for kind in KINDS}
-    return Rollouts(len(ended), waits, median(queues), _last(ended, least), [step.replicas for step in ended])
+    queue = median(queues) if len(queues) >= least else None
+    return Rollouts(len(ended), waits, queue, _last(ended, least), [step.replicas for step in ended])
 
 
 def of_metrics(steps: Sequence[StepMetrics], least: int) -> Rollouts | None:
@@ -79,7 +81,7 @@ def of_metrics(steps: Sequence[StepMetrics], least: int) -> Rollouts | None:
             shares.append(_shares(found))
     if len(shares) < least:
         return None
-    return Rollouts(len(shares), {k: median(s.get(k, 0.0) for s in shares) for k in KINDS}, 0.0, None, ())
+    return Rollouts(len(shares), {k: median(s.get(k, 0.0) for s in shares) for k in KINDS}, None, None, ())
 
 
 def _active(waits: Mapping[str, float]) -> dict[str, float]:

@@ -29,6 +29,19 @@ class SlowReplica(NamedTuple):
         return f"took {self.times:.1f} times as long for a call as the other {plural(self.others, 'replica')}"
 
 
+def none_slow(calls: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Why no replica is named slow, of a step in which ``slow_replica`` finds none; "" with fewer than two."""
+    if len(calls) < 2:
+        return ""
+    few = [name for name, spans in calls.items() if len(spans) < CALLS]
+    why = (
+        f"fewer than {CALLS} answers: {', '.join(few)}"
+        if few
+        else f"none takes {SLOW:g} times as long as the others"
+    )
+    return f"no replica is named slow: {why}"
+
+
 def slow_replica(calls: Mapping[str, Sequence[tuple[float, float]]]) -> SlowReplica | None:
     """The slowest replica, if it takes at least ``SLOW`` times as long as the median of the others. ``calls``: begin
     and end of each call, Unix seconds, by replica."""

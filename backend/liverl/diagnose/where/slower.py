@@ -1,12 +1,12 @@
-"""Which part of a step takes longer than before, and since when. Pure."""
+"""Which part of a step takes longer than in the first steps. Pure."""
 
 from __future__ import annotations
 
-from liverl.diagnose.catalogue.course import rise
+from liverl.diagnose.catalogue.course import SMOOTH, beginning, rise
 from liverl.diagnose.where.parts import CHECKPOINT, OTHER, VALIDATION, parts_of, seconds_of
 from liverl.observe.metrics.recent import RecentSteps
 
-GROWN = 1.5  # times as long as at its fastest steps
+GROWN = 1.5  # times as long as in the first steps: beside the fastest ones of a run, usual ones look slow
 WORTH = 0.1  # of a step's time now: what a part must have grown by
 
 
@@ -22,18 +22,17 @@ def slower(recent: RecentSteps) -> str:
     for part in dict.fromkeys(part for _, one in parts for part in one):
         if part in (CHECKPOINT, VALIDATION, OTHER) or now is None:
             continue
-        grown = rise(part, [(step, one[part]) for step, one in parts if one.get(part, 0.0) > 0.0])
-        if (
-            grown is not None
-            and grown.sure
-            and grown.factor >= GROWN
-            and grown.now - grown.low >= WORTH * now
-        ):
-            found.append(grown)
+        points = [(step, one[part]) for step, one in parts if one.get(part, 0.0) > 0.0]
+        grown = rise(part, points)
+        if grown is None or not grown.sure:
+            continue
+        last, low = beginning(points)
+        if grown.now >= GROWN * low and grown.now - low >= WORTH * now:
+            found.append((grown.now - low, grown.now, low, last, part))
     if not found:
         return ""
-    most = max(found, key=lambda one: one.now - one.low)
+    _, newest, low, last, most = max(found)
     return (
-        f"{most.key} takes {most.factor:.1f} times as long as at step {most.left}: {most.low:.3g} s then, "
-        f"{most.now:.3g} s now"
+        f"{most} takes {newest / low:.1f} times as long as up to step {last}: {low:.3g} s then, "
+        f"{newest:.3g} s in the newest {SMOOTH} steps"
     )

@@ -147,15 +147,16 @@ class StageTracker:
         """Figures that an engine has printed so far; empty for other kinds of services."""
         return self._parser.facts
 
-    def poll(self) -> Stage | None:
-        """Read what was appended since the last call and return the stage; None before a known line.
+    def poll(self, status: os.stat_result | None = None) -> Stage | None:
+        """Read what was appended since the last call and return the stage; None before a known line. ``status``: of
+        the log, where the caller has just asked for it.
 
         Raises:
             OSError: the log cannot be read (a missing log is not an error).
         """
         if self.done:
             return self._parser.stage
-        data = self._follower.poll(CAP, newest=True)
+        data = self._follower.poll(CAP, newest=True, status=status)
         if not data:
             return self._parser.stage
         text = self._carry + data.decode("utf-8", "replace")

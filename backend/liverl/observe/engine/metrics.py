@@ -6,57 +6,134 @@ import functools
 import math
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import get_args, get_type_hints
 
 import msgspec
 
-from liverl.engines.adapter.metrics import MetricNames
+from liverl.engines.adapter.metrics import POLICY_DIGEST, SLEEP_STATE, WEIGHT_REQUESTS, MetricNames
 from liverl.model import EngineFacts
 
-Samples = dict[str, list[tuple[dict[str, str], float]]]  # metric -> labels and value of each sample
+Samples = dict[str, list[tuple[Mapping[str, str], float]]]  # metric -> labels and value of each sample
 
-_NAME_END = re.compile(r"[{\s]")
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\\n]|\\.)*)"')
+
+_ORDINARY = 1000  # characters of labels; longer ones are not kept
 
 
 def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:
     """Return the facts in ``text``; None for those it lacks.
 
     Lines that are not samples and values that are not finite numbers are skipped. ``names``: metrics of the engine."""
-    samples: Samples = {}
-    for line in text.split("\n"):
-        end = _NAME_END.search(line)
-        if end is None or line[: end.start()] not in names.wanted:
-            continue
-        # a label's value may hold spaces and braces, and an exemplar has braces of its own
-        body = line[end.start() :].partition(" # ")[0]
-        labels, _, rest = body.rpartition("}")
-        value = _number(rest)
-        if value is not None:
-            samples.setdefault(line[: end.start()], []).append((dict(_LABEL.findall(labels)), value))
-    facts = {fact: _combined(names, fact, values) for fact, values in _values(samples, names) if values}
-    state = _sleep_state(samples.get(names.sleep_state, []))
+    return MetricsParser(names).parse(text)
+
+
+class MetricsParser:
+    """Parses what one server answers, again and again: of metrics whose lines are those of the text before, the facts
+    stay. Of a replica at work a third of them change from one second to the next."""
+
+    def __init__(self, names: MetricNames) -> None:
+        self._names = names
+        self._lines: dict[str, list[str]] = {}  # metric -> what follows its name in each of its lines
+        self._samples: Samples = {}
+        self._facts: dict[str, float | str | None] = {}
+        self._parsed = EngineFacts()
+
+    def parse(self, text: str) -> EngineFacts:
+        """See ``parse_engine_metrics``."""
+        lines: dict[str, list[str]] = {}
+        for name, rest in _wanted_lines(self._names.wanted).findall(f"\n{text}"):
+            lines.setdefault(name, []).append(rest)
+        before, self._lines = self._lines, lines
+        changed = {name for name in lines.keys() | before.keys() if lines.get(name) != before.get(name)}
+        if not changed:
+            return self._parsed
+        samples, facts = self._samples, self._facts
+        for name in changed:
+            found = [one for rest in lines.get(name, ()) if (one := _sample(rest)) is not None]
+            samples.pop(name, None)
+            if found:
+                samples[name] = found
+        stale = {fact for name in changed for fact in self._names.facts_of[name]}
+        for fact in stale:
+            facts.pop(fact, None)
+        facts.update(_facts(samples, self._names, stale))
+        self._parsed = EngineFacts(**facts)  # type: ignore[arg-type]
+        return self._parsed
+
+
+def _sample(rest: str) -> tuple[Mapping[str, str], float] | None:
+    """The labels and the value of a sample, of what follows its name; None if it has no value."""
+    # a label's value may hold spaces and braces, and an exemplar has braces of its own
+    labels, _, number = rest.partition(" # ")[0].rpartition("}")
+    value = _number(number)
+    return None if value is None else (_labels(labels), value)
+
+
+def _facts(
+    samples: Samples, names: MetricNames, wanted: AbstractSet[str]
+) -> Iterator[tuple[str, float | str]]:
+    """Yield each of the ``wanted`` facts that is known."""
+    for fact, values in _values(samples, names, wanted):
+        if values:
+            yield fact, _combined(names, fact, values)
+    if SLEEP_STATE in wanted and (state := _sleep_state(samples.get(names.sleep_state, []))):
+        yield SLEEP_STATE, state
     digests = {labels.get("digest") for labels, _ in samples.get(names.policy_info, ())} - {None, ""}
-    digest = "+".join(sorted(map(str, digests))) or None  # engines behind one server should have the same
-    asked = ", ".join(
-        f"{labels.get('route')} ({number:.0f})" for labels, number in samples.get(names.weight_requests, ())
-    )
-    texts = {"sleep_state": state, "policy_digest": digest, "weight_requests": asked or None}
-    return EngineFacts(**facts, **texts)  # type: ignore[arg-type]
+    if POLICY_DIGEST in wanted and digests:
+        yield (
+            POLICY_DIGEST,
+            "+".join(sorted(map(str, digests))),
+        )  # engines behind one server should have the same
+    asked = samples.get(names.weight_requests, ())
+    if WEIGHT_REQUESTS in wanted and asked:
+        yield WEIGHT_REQUESTS, ", ".join(f"{labels.get('route')} ({number:.0f})" for labels, number in asked)
 
 
-def _values(samples: Samples, names: MetricNames) -> Iterator[tuple[str, list[float]]]:
-    """Yield each fact with its values, one per engine and label."""
-    for fact, variants in names.values.items():
-        yield fact, [value for _, value in _first(samples, variants)]
-    for fact, rule in names.by_label.items():
+@functools.cache
+def _wanted_lines(wanted: frozenset[str]) -> re.Pattern[str]:
+    """Finds name and rest of each sample of a wanted metric, behind the end of the line before it. Hundreds of lines
+    are of others, and passed over at the first character that no wanted name has there."""
+    return re.compile(rf"\n({_any_of(sorted(wanted)) or '(?!)'})((?:\{{|[^\S\n])[^\n]*)")
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """A regular expression for one of these names, in which each beginning stands once."""
+    rests: dict[str, list[str]] = {}
+    for name in names:
+        rests.setdefault(name[:1], []).append(name[1:])
+    ends = rests.pop("", None)
+    ways = [re.escape(first) + _any_of(rest) for first, rest in rests.items()]
+    if not ways:
+        return ""
+    return f"(?:{'|'.join(ways)})" + ("?" if ends is not None else "")
+
+
+def _labels(text: str) -> Mapping[str, str]:
+    return _labels_once(text) if len(text) <= _ORDINARY else dict(_LABEL.findall(text))
+
+
+@functools.lru_cache(2048)
+def _labels_once(text: str) -> Mapping[str, str]:
+    """The labels of a sample: the same in each answer of the same server."""
+    return dict(_LABEL.findall(text))
+
+
+def _values(
+    samples: Samples, names: MetricNames, wanted: AbstractSet[str]
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield each of the ``wanted`` facts with its values, one per engine and label."""
+    for fact in wanted & names.values.keys():
+        yield fact, [value for _, value in _first(samples, names.values[fact])]
+    for fact in wanted & names.by_label.keys():
+        rule = names.by_label[fact]
         labelled = [(labels, value) for labels, value in _first(samples, rule.names) if rule.label in labels]
         # samples with other values of the label count as 0: if only those exist, the fact is 0, not unknown
         yield fact, [value * (labels[rule.label] == rule.value) for labels, value in labelled]
     infos = [labels for labels, _ in samples.get(names.cache_info, ())]
-    for fact, label in names.cache_labels.items():  # unknown values are the word ``None``
-        numbers = (_number(labels.get(label, "")) for labels in infos)
+    for fact in wanted & names.cache_labels.keys():  # unknown values are the word ``None``
+        numbers = (_number(labels.get(names.cache_labels[fact], "")) for labels in infos)
         yield fact, [number for number in numbers if number is not None]
 
 
@@ -73,11 +150,14 @@ def _whole_facts() -> frozenset[str]:
     return frozenset(name for name, kind in get_type_hints(EngineFacts).items() if int in get_args(kind))
 
 
-def _first(samples: Samples, names: tuple[str, ...]) -> list[tuple[dict[str, str], float]]:
-    return next((samples[name] for name in names if name in samples), [])
+def _first(samples: Samples, names: tuple[str, ...]) -> list[tuple[Mapping[str, str], float]]:
+    for name in names:
+        if name in samples:
+            return samples[name]
+    return []
 
 
-def _sleep_state(samples: list[tuple[dict[str, str], float]]) -> str | None:
+def _sleep_state(samples: list[tuple[Mapping[str, str], float]]) -> str | None:
     """Return ``awake`` if all engines behind the server are, else the state of one that is not; None if unknown."""
     states: dict[str, float] = {}
     engines = 0
@@ -126,6 +206,11 @@ class RateWindow:
             return
         self._last = value
 
+    def missed(self, at: float) -> None:
+        """The counter is not there at time ``at``: after a whole window without it, its points are none of now."""
+        if self._points and at - self._points[-1][0] >= self.seconds:
+            self._points.clear()
+
     @property
     def growth(self) -> float | None:
         """Growth of the counter within the window; None with fewer than two points."""
@@ -170,7 +255,9 @@ class EngineMeter:
             (self._answer_seconds, facts.answer_seconds_total),
             (self._answer_tokens, facts.answer_tokens_total),
         ):
-            if value is not None:
+            if value is None:
+                window.missed(at)
+            else:
                 window.add(at, value)
         queries, hits = self._queries.growth, self._hits.growth
         share = min(1.0, hits / queries) if queries and hits is not None else None

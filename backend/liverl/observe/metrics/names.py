@@ -19,6 +19,9 @@ CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("throughput", ("perf/throughput", "perf/total_num_tokens")),
     ("seconds per step", ("timing_s/step", "perf/time_per_step")),
 )
+# What people read, where the name, which scripts know, says too little: verl counts the messages of both sides, of the
+# model and to it, so that a trial of three turns has six or seven.
+_TITLES = {"turns": "messages a trial"}
 # The validation scores that verl itself puts first; where it has several, the first by name is charted.
 VALIDATION = "val-core/"
 # The metrics of what is trained: where one of them is not a finite number, so is what is trained. Others may be NaN in
@@ -26,6 +29,11 @@ VALIDATION = "val-core/"
 LEARNED = ("actor/", "critic/")
 # Charts for one look at a run, the most important one first.
 OVERVIEW = ("reward", "KL", "entropy", "response length", "seconds per step")
+
+
+def title_of(name: str) -> str:
+    """What people read of the chart ``name``."""
+    return _TITLES.get(name, name)
 
 
 def keys_of(name: str) -> tuple[str, ...]:

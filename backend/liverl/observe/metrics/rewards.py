@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
+from typing import Literal
 
-from liverl.model import Rewards, StepMetrics, Validation
+from liverl.model import RewardCourse, Rewards, StepMetrics, Validation
 from liverl.observe.metrics.names import VALIDATION, key_in, keys_of
+from liverl.observe.metrics.solved import plateau
+from liverl.util.direction import Heading, direction
+from liverl.util.trend import Point
 
 REWARD = keys_of("reward")[0]
 NEWEST = 24  # steps of which the reward is kept in a snapshot: as many as a line has room for
 _ENDS = 3  # steps at each end over which the mean is taken
+_VERDICTS: dict[Heading, Literal["early", "unclear", "learning", "flat", "falling"]] = {
+    "early": "early",
+    "unclear": "unclear",
+    "rising": "learning",
+    "flat": "flat",
+    "falling": "falling",
+}
+_SOLVED = {"solved": "all solved", "nearly_solved": "nearly all solved"}
+ENDS_SAID = "(first and last three steps)"
+# A verdict that a version of this program has written behind the two means.
+_SAID = re.compile(
+    re.escape(ENDS_SAID)
+    + r"(?:: (?:too early to say|no clear trend|(?:learning|flat|falling|(?:nearly )?all solved)(?: since step \d+)?))?"
+)
 
 
 class RewardHistory:
@@ -51,7 +70,7 @@ class RewardHistory:
         scores = self._scores[key]
         step, best = next(reversed(scores)), max(scores.values())
         best_step = next(at for at, value in scores.items() if value == best)
-        return Validation(key, next(iter(scores.values())), scores[step], step, best, best_step)
+        return Validation(key, next(iter(scores.values())), scores[step], step, best, best_step, len(scores))
 
     def summary(self) -> Rewards:
         """The newest rewards, the means of the first and of the last three steps (of ``ends``), and the validations."""
@@ -60,7 +79,15 @@ class RewardHistory:
         values = self._by_step.values()
         newest = list(islice(reversed(values), NEWEST))[::-1]
         every = list(values)
-        return Rewards(len(every), *ends(every), tuple(newest), resampled(every, NEWEST), self._validation())
+        points = [(float(step), value) for step, value in self._by_step.items() if math.isfinite(value)]
+        return Rewards(
+            len(every),
+            *ends(every),
+            tuple(newest),
+            resampled(every, NEWEST),
+            self._validation(),
+            course_of(points) if points else None,
+        )
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
@@ -105,6 +132,36 @@ def change(rewards: Rewards) -> tuple[float, float] | None:
     return rewards.first, rewards.last
 
 
+def course_of(points: Sequence[Point]) -> RewardCourse:
+    """What the mean rewards of the steps (step, reward), at least one, prove: that (nearly) all tasks are solved, by
+    ``metrics.solved``, or where they are heading, by ``util.direction``. The one place where "is it learning" is
+    decided."""
+    solved = solved_of(points)
+    if solved is not None:
+        return solved
+    heading, since = direction(points)
+    return RewardCourse(_VERDICTS[heading], since)
+
+
+def solved_of(points: Sequence[Point]) -> RewardCourse | None:
+    """That (nearly) all tasks are solved, as ``course_of`` says it; None where they are not."""
+    top = plateau(points)
+    return None if top is None else RewardCourse("solved" if top.all else "nearly_solved", top.since)
+
+
+def course_words(course: RewardCourse | None, *, short: bool = False) -> str:
+    """``learning``, ``flat since step 12``, in ``short`` without the step; empty where nothing is known. Fewer than
+    six rewards have no change that a word could be about: they are told as such elsewhere."""
+    if course is None:
+        return ""
+    if course.verdict == "early":
+        return "too early to say"
+    if course.verdict == "unclear":
+        return "no clear trend"
+    word = _SOLVED.get(course.verdict, course.verdict)
+    return word if short or course.since is None else f"{word} since step {course.since}"
+
+
 def words(rewards: Rewards, newest: int = 0) -> str | None:
     """Whether the run has learned, as a sentence; None without rewards. ``newest``: the last finished step, which is
     said where not all steps up to it have told a reward: verl's fully asynchronous trainer tells those of a step one
@@ -116,4 +173,13 @@ def words(rewards: Rewards, newest: int = 0) -> str | None:
     both = change(rewards)
     if both is None:
         return f"{told} {rewards.last:.3f}"
-    return f"{told} {both[0]:.3f} -> {both[1]:.3f} (first and last three steps)"
+    proved = course_words(rewards.course)
+    verdict = f": {proved}" if proved else ""
+    return f"{told} {both[0]:.3f} -> {both[1]:.3f} {ENDS_SAID}{verdict}"
+
+
+def judged_anew(summary: str, course: RewardCourse | None) -> str:
+    """What the end of a run was called, with this verdict on its rewards: another version may have said none, or
+    another one than all else that is shown of the run."""
+    proved = course_words(course)
+    return _SAID.sub(lambda _: f"{ENDS_SAID}: {proved}", summary) if proved else summary

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
-from liverl.observe.metrics.names import CHARTS, OVERVIEW, VALIDATION, key_in
+from liverl.observe.metrics.names import CHARTS, OVERVIEW, VALIDATION, key_in, title_of
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
@@ -131,8 +131,9 @@ class SeriesSet:
         letters; None if it names none."""
         if word in self.series:
             return word
-        title = next((name for name, _ in CHARTS if name.lower() == word.lower()), None)
-        return key_in(title, self.series) if title is not None else None
+        low = word.lower()
+        chart = next((name for name, _ in CHARTS if low in (name.lower(), title_of(name).lower())), None)
+        return key_in(chart, self.series) if chart is not None else None
 
     def add(self, batch: Batch) -> None:
         """Add new records, and drop what they supersede."""
@@ -201,5 +202,5 @@ def chart_name(key: str) -> str:
     """Return the title of a key; empty if it has none."""
     for name, keys in CHARTS:
         if key in keys:
-            return name
+            return title_of(name)
     return "validation" if key.startswith(VALIDATION) else ""

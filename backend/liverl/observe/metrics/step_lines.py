@@ -29,6 +29,13 @@ def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
         return None
     values: dict[str, float] = {}
     for item in match.group(2).split(" - "):
+        name, _, number = item.rpartition(":")
+        if name := name.strip():
+            try:
+                values[name] = float(number)  # nearly all of them
+                continue
+            except ValueError:
+                pass
         # Keys (data source) and values (device) may contain a colon.
         for key, colon, text in (item.rpartition(":"), item.partition(":")):
             value = _number(text.strip()) if colon else None
@@ -40,10 +47,13 @@ def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
 
 def step_metrics(step: int, numbers: Mapping[str, float]) -> StepMetrics:
     """The metrics of a step, those that are no finite numbers by their names only."""
+    values = {key: value for key, value in numbers.items() if math.isfinite(value)}
+    if len(values) == len(numbers):
+        return StepMetrics(step=step, values=values)
     return StepMetrics(
         step=step,
-        values={key: value for key, value in numbers.items() if math.isfinite(value)},
-        not_finite={key: str(value) for key, value in numbers.items() if not math.isfinite(value)},
+        values=values,
+        not_finite={key: str(value) for key, value in numbers.items() if key not in values},
     )
 
 
@@ -113,8 +123,11 @@ def number_of(value: object) -> float:
 
 
 def _number(text: str) -> float | None:
-    wrapped = _WRAPPED.fullmatch(text)
     try:
-        return float(wrapped.group(1) if wrapped else text)
+        return float(text)
+    except ValueError:
+        wrapped = _WRAPPED.fullmatch(text)
+    try:
+        return None if wrapped is None else float(wrapped.group(1))
     except ValueError:
         return None

@@ -8,6 +8,7 @@ import msgspec
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.model_trials import SlowTrial
+from liverl.observe.trials.ending_words import CUT_OFF
 from liverl.observe.trials.phases import slow_trial
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
@@ -34,6 +35,7 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
         return msgspec.structs.replace(
             step,
             cut_off=step.total - step.finished,
+            ends=step.ends | {CUT_OFF: step.total - step.finished} if step.running else step.ends,
             calling=calling,
             calling_now=0,
             slowest=tuple(map(slow_ended, step.slowest)),

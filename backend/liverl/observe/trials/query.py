@@ -1,9 +1,10 @@
 """Filters of trials: ``reward<1 calls=0 step=3..9 task~move finish=timeout kind=command``, and plain words. Pure.
 
 ``FIELDS`` is the table of fields. A term is FIELD OPERATOR VALUE without blanks (``task~"two words"`` with quotes); a
-word without an operator is looked for in all texts of a trial. All terms must hold. A number that is
-not known of a trial holds for no comparison, but for ``FIELD=none``; a text that is not known is unlike every other,
-so that ``!=`` and ``!~`` hold.
+word without an operator is looked for in all texts of a trial. A validation may be named as lists name it:
+``step=val8`` and ``kind=validation`` are terms on the field ``val``. All terms must hold. A number that is not known of
+a trial holds for no comparison, but for ``FIELD=none``; a text that is not known is unlike every other, so that ``!=``
+and ``!~`` hold.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from liverl.model import TrialHead
-from liverl.observe.trials.ending_words import ENDING_WORDS
+from liverl.observe.trials.ending_words import ending_of
 from liverl.observe.trials.phases import PHASES
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
+from liverl.util.late_pattern import late_pattern
 from liverl.util.nearest import did_you_mean
 
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
@@ -24,26 +28,28 @@ NONE = "none"  # the value of a field that is not known
 SEPARATOR = "\x1f"  # between texts that are searched as one; no text and no word has it
 PART = "rewards."  # before the name of a part of the reward, as a field
 Texts = tuple[str, ...]  # any of them may be meant
-_TERM = re.compile(r"([A-Za-z][\w.-]*)(<=|>=|!=|!~|==|<|>|=|~)(.*)", re.DOTALL)
-_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
+_TERM = late_pattern(r"([A-Za-z][\w.-]*)(<=|>=|!=|!~|==|<|>|=|~)(.*)", re.DOTALL)
+_WORD = late_pattern(r'(?:[^\s"]|"[^"]*"?)+')
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _UNIT = "ms|s|m|h"
-_RANGE = re.compile(rf"(?:({_NUMBER})({_UNIT})?)?\.\.(?:({_NUMBER})({_UNIT})?)?")
-_SECONDS = re.compile(rf"(\d+(?:\.\d+)?)({_UNIT})")
+_RANGE = late_pattern(rf"(?:({_NUMBER})({_UNIT})?)?\.\.(?:({_NUMBER})({_UNIT})?)?")
+_SECONDS = late_pattern(rf"(\d+(?:\.\d+)?)({_UNIT})")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _TEXT_OPERATORS = ("=", "!=", "~", "!~")
-_AFFIXES = re.compile(r"^(?:Agent|Trial)(?=[A-Z])|(?:Error|Exception)$")
+_VALIDATION = late_pattern(
+    r"(v|val|validations?)(\d*)", re.IGNORECASE
+)  # as lists name a validation after a step
+_AFFIXES = late_pattern(r"^(?:Agent|Trial)(?=[A-Z])|(?:Error|Exception)$")
 
 
 class BadFilter(ValueError):
     """A filter that cannot be read; ``str()`` says which term, what was expected, and what was probably meant."""
 
 
-@dataclass(frozen=True)
-class NumberField:
+class NumberField(Struct, frozen=True):
     """A field with a number. ``seconds``: it is a time; values may have units (``30s``, ``5m``)."""
 
     name: str
@@ -52,8 +58,7 @@ class NumberField:
     seconds: bool = False
 
 
-@dataclass(frozen=True)
-class TextField:
+class TextField(Struct, frozen=True):
     """A field with texts. ``many``: nearly each trial has a value of its own."""
 
     name: str
@@ -78,12 +83,12 @@ def calls_known(head: TrialHead) -> int | None:
 
 
 def _finish(head: TrialHead) -> Texts:
+    word = ending_of(head)
     if head.state != "finished":
-        return ()
-    ended = head.ended_by or ""
-    words = (
-        ended, _AFFIXES.sub("", ended), ENDING_WORDS.get(ended, ""), head.finish_reason or "", head.error, head.cause,
-    )  # fmt: skip
+        return _some(word)
+    # Of a record's own word for two endings that lists tell apart, the word of lists counts.
+    ended = "" if head.ended_by in (None, "no_tool_call") else head.ended_by
+    words = (word, ended, _AFFIXES.sub("", ended), head.finish_reason or "", head.error, head.cause)
     return tuple(dict.fromkeys(word for word in words if word))
 
 
@@ -94,7 +99,7 @@ def _some(*values: str | None) -> Texts:
 def _validation(head: TrialHead) -> Texts:
     """How a list names a validation, its step alone, and what it is."""
     step = head.validated
-    return () if step is None else (str(step), f"val{step}", f"v{step}", "validation")
+    return () if step is None else (str(step), f"val{step}", f"v{step}", "val", "validation")
 
 
 def _phase(name: str) -> Callable[[TrialHead], float | None]:
@@ -105,18 +110,22 @@ FIELDS: tuple[NumberField | TextField, ...] = (
     NumberField("reward", "the reward; rewards.NAME is one of its parts", lambda head: head.reward),
     NumberField("calls", "tool calls; 0 only of a trial that has ended", calls_known),
     NumberField("turns", "answers of the model", lambda head: None if head.dumped else head.turns),
-    NumberField("step", "training step", lambda head: head.step),
+    NumberField("step", "training step; val8: of the validation after step 8", lambda head: head.step),
     NumberField("tokens", "sampled tokens", lambda head: None if head.dumped else head.completion_tokens),
     NumberField("time", "seconds from begin to end (30s, 5m)", took, seconds=True),
     *(NumberField(name, f"seconds of the phase {name}", _phase(name), seconds=True) for name in PHASES),
     TextField("task", "the task", lambda head: _some(head.task)),
-    TextField("finish", "how it ended: submit, max_iterations, timeout, an exception", _finish),
+    TextField(
+        "finish", "how it ended, as lists say it: submitted, max turns, cut off, or an exception", _finish
+    ),
     TextField(
         "state", "running, finished (done), cut_off", lambda head: (head.state, STATE_WORDS[head.state])
     ),
     TextField("flag", "a flag, such as zero_tool_calls", lambda head: head.flags),
     TextField("error", "the exception that ended it", lambda head: _some(head.error)),
-    TextField("kind", "the kind of agent: task, chat, command, harbor", lambda head: _some(head.kind)),
+    TextField(
+        "kind", "the kind of agent: task, chat, command, harbor; validation", lambda head: _some(head.kind)
+    ),
     TextField("val", "of a validation: the step after which it ran; none: a training trial", _validation),
     TextField("replica", "the replica that answered it", lambda head: _some(head.replica)),
     TextField(
@@ -135,8 +144,7 @@ FIELDS: tuple[NumberField | TextField, ...] = (
 BY_NAME = {field.name: field for field in FIELDS}
 
 
-@dataclass(frozen=True)
-class NumberTerm:
+class NumberTerm(Struct, frozen=True):
     """``reward<1``, ``step=3..9``. ``low``, ``high``: bounds of a range, both inside; None: none. ``unknown``: it holds
     for what is not known, and for nothing else (``=none``), or for what is known (``!=none``)."""
 
@@ -168,8 +176,7 @@ class NumberTerm:
         return self.holds(self.field.read(head))
 
 
-@dataclass(frozen=True)
-class TextTerm:
+class TextTerm(Struct, frozen=True):
     """``task~move``. ``=``: one of the field's texts is the value, whatever its case, ``_`` and blanks (of a field with
     ``many`` texts, whatever its case); ``~``: one of them contains it."""
 
@@ -202,8 +209,7 @@ class TextTerm:
 Term = NumberTerm | TextTerm
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(Struct, frozen=True):
     """What a filter asks for. ``problems``: what of it cannot be read, one sentence each; the rest holds."""
 
     terms: tuple[Term, ...] = ()
@@ -297,6 +303,8 @@ def _expanded(text: str, saved: Mapping[str, str], problems: list[str]) -> Itera
 
 def _term(name: str, sign: str, value: str, word: str) -> Term:
     field = _field(name, word)
+    if (of_validation := _validation_term(field, sign, value, word)) is not None:
+        return of_validation
     if isinstance(field, TextField):
         if sign not in _TEXT_OPERATORS:
             raise BadFilter(
@@ -310,6 +318,25 @@ def _term(name: str, sign: str, value: str, word: str) -> Term:
             f"{word}: {field.name} is a number; expected one of {' '.join(_COMPARE)}, found {sign}"
         )
     return _number_term(field, sign, value, word)
+
+
+def _validation_term(field: NumberField | TextField, sign: str, value: str, word: str) -> Term | None:
+    """A term on validations that is written with another field, as lists show them: ``step=val8`` is ``val=8``, and
+    ``kind=validation`` is ``val=validation``; None for any other term.
+
+    Raises:
+        BadFilter: a step of a validation is compared as a number.
+    """
+    said = _VALIDATION.fullmatch(value)
+    if said is None or field.name not in ("step", "kind") or value.lower() == "v":
+        return None
+    if field.name == "kind" and said[2]:
+        raise BadFilter(f"{word}: for the validations after one step expected val={said[2]}")
+    if field.name == "step" and sign not in ("=", "!="):
+        raise BadFilter(f"{word}: a validation is no number; expected = or !=, as in step=val{said[2] or 8}")
+    validations = BY_NAME["val"]
+    assert isinstance(validations, TextField)
+    return TextTerm(validations, "!=" if sign.startswith("!") else "=", said[2] or "validation")
 
 
 def _field(name: str, word: str) -> NumberField | TextField:

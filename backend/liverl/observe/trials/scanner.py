@@ -200,6 +200,9 @@ class TrialScanner:
             folder.listed.discard(trial.name)
             del self._open[trial.path]
             return self._heads.pop(trial.path, None) is not None
+        if not trial.news and not trial.closed and trial.path in self._heads:
+            return False
+        trial.news = False
         if trial.row:
             self._dumps.know(trial.row)
         head = trial.head()

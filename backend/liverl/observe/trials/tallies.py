@@ -9,6 +9,7 @@ from statistics import median
 
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import PhaseTimes, ReplicaTimes, SlowTrial, StepTail
+from liverl.observe.trials.ending_words import DONE, ending_of
 from liverl.observe.trials.phases import PHASES, slow_trial, slowness, waited
 from liverl.observe.trials.rows import DAMAGED
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
@@ -48,6 +49,7 @@ class Tally:
     endings: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, int] = field(default_factory=dict)
     ended_by: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
     failed_in: dict[str, int] = field(default_factory=dict)
     phases: dict[str, tuple[int, float, float]] = field(
         default_factory=dict
@@ -79,6 +81,8 @@ class Tally:
             self.failures[kind] = self.failures.get(kind, 0) + 1
         if head.state == "finished" and head.ended_by is not None:
             self.ended_by[head.ended_by] = self.ended_by.get(head.ended_by, 0) + 1
+        if ending := ending_of(head):
+            self.ends[ending] = self.ends.get(ending, 0) + 1
         if head.error and head.phase is not None:
             self.failed_in[head.phase] = self.failed_in.get(head.phase, 0) + 1
         for phase, seconds in head.phases.items():
@@ -90,8 +94,8 @@ class Tally:
         for flag in DAMAGED.intersection(head.flags):
             self.damaged[flag] = self.damaged.get(flag, 0) + 1
         if head.cause and head.outcome:
-            ending = f"{head.cause} {head.outcome}"
-            self.endings[ending] = self.endings.get(ending, 0) + 1
+            told = f"{head.cause} {head.outcome}"
+            self.endings[told] = self.endings.get(told, 0) + 1
         if head.reward is not None:
             self.reward_sum += head.reward
             self.rewards += 1
@@ -154,6 +158,7 @@ class Tally:
         self.total += 1
         self.finished += 1
         self.dumped += 1
+        self.ends[DONE] = self.ends.get(DONE, 0) + 1
         if score is not None:
             self.reward_sum += score
             self.rewards += 1
@@ -183,6 +188,7 @@ class Tally:
             (self.endings, other.endings),
             (self.damaged, other.damaged),
             (self.ended_by, other.ended_by),
+            (self.ends, other.ends),
             (self.failed_in, other.failed_in),
         ):
             for name, number in others.items():
@@ -303,6 +309,7 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         endings=tally.endings,
         damaged=tally.damaged,
         ended_by=tally.ended_by,
+        ends=tally.ends,
         failed_in=tally.failed_in,
         phases={
             phase: PhaseTimes(trials, total / trials, longest)

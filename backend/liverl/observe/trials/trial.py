@@ -123,6 +123,7 @@ class Trial:
         "kind",
         "moved",
         "name",
+        "news",
         "no_reward",
         "offered",
         "outcome",
@@ -181,6 +182,7 @@ class Trial:
         self.row = ""  # its key in verl's dumps, without the number of the output; "" if it is not verl's
         self.updated_at = 0.0
         self.due = 0.0
+        self.news = True  # since its head was made something was read, and it may be another one
         self._names: frozenset[str] = frozenset()
         self._dir_mtime = -1
         self._document_at: float | None = None  # when the document of its whole session was written
@@ -233,9 +235,10 @@ class Trial:
         directory = self.directory
         try:
             mtime = os.stat(directory).st_mtime_ns
+            self.news = self.news or mtime != self._dir_mtime
             if mtime != self._dir_mtime or age_of(mtime / 1e9, now) < FRESH:
                 with os.scandir(directory) as entries:
-                    self._names = frozenset(entry.name for entry in entries)
+                    self._names = frozenset([entry.name for entry in entries])
                 self._dir_mtime = mtime
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -247,11 +250,12 @@ class Trial:
         if self._result_at is None and "result.json" in self._names and self._is_told(directory):
             self._read_result(directory, now)
         grown = self._read_trajectory(directory, lines, now)
+        session = None
         if self.turns == 0 and not self.ended:
-            self._read_document(directory)
+            session = self._read_document(directory)
         # A trial of ours, and one with the proxy's records, has a result behind it.
         if PROXY_TRAJECTORY in self._names and FACTS not in self._names and self._trajectory is None:
-            self._read_session(directory, now)
+            self._read_session(directory, now, session)
         if self.reward is None and self._over and "verifier" in self._names:
             data, _ = self._read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
@@ -327,16 +331,23 @@ class Trial:
             return False
         return age_of(self._document_at, now) > (RESULT_DUE if "config.json" in self._names else REWARD_DUE)
 
-    def _read_session(self, directory: str, now: float) -> None:
-        """Read what the session of a trial of others has left at its end, unless that was read."""
+    def _read_session(self, directory: str, now: float, read: tuple[bytes, float] | None) -> None:
+        """Read what the session of a trial of others has left at its end, unless that was read. ``read``: its content
+        and mtime if it was opened just now."""
         path = f"{directory}/{PROXY_TRAJECTORY}"
-        try:
-            mtime = os.stat(path).st_mtime
-        except FileNotFoundError:
-            return
+        data: bytes | None
+        if read is not None:
+            data, mtime = read
+        else:
+            try:
+                mtime = os.stat(path).st_mtime
+            except FileNotFoundError:
+                return
+            data = b""
         if mtime == self._document_at:
             return
-        data, _ = self._read(path)
+        if read is None:
+            data, _ = self._read(path)
         if data == b"" and age_of(mtime, now) < SETTLE:
             return  # it is none yet
         why = self.unreadable.get(PROXY_TRAJECTORY) if data is None else unreadable_document(data)
@@ -366,6 +377,7 @@ class Trial:
             self._forget_turns()
         if stat.st_size == self._size:
             return False
+        self.news = True
         repeated = Repeated()
         try:
             self._offset, more = lines(
@@ -439,6 +451,7 @@ class Trial:
         self.writes = found[0] if found else self.writes
 
     def _forget_turns(self) -> None:
+        self.news = True
         self.turns = self.judged = self.unrecorded = self.calls = self.completion_tokens = 0
         self.failed = self.moved = self.abandoned = False
         self.finish_reason = self.replica = self._called_at = self.writes = None
@@ -524,14 +537,17 @@ class Trial:
             self.step = self.step if self.step is not None else config.step
             self.validated = config.validated
 
-    def _read_document(self, directory: str) -> None:
+    def _read_document(self, directory: str) -> tuple[bytes, float] | None:
+        """Read the counts of a trial without records; return the content and the mtime of its session's document, if
+        that told them."""
         for document, name in documents.present(directory, self._names):
             if not document.at_end and self._result_at is None:
                 continue
             data, mtime = self._read(f"{directory}/{name}")
             if data and mtime is not None:
                 self._take_counts(document.counts(data), mtime)
-                return
+                return (data, mtime) if name == PROXY_TRAJECTORY else None
+        return None
 
     def _take_counts(self, parsed: ProxyTrajectory | None, mtime: float) -> None:
         self.ended = True
@@ -561,6 +577,7 @@ class Trial:
     def _read(self, path: str, offset: int = 0, most: int = LARGEST) -> tuple[bytes | None, float | None]:
         """Return (content from ``offset``, mtime) of a small file; (None, None) if it is missing or must not be
         read."""
+        self.news = True
         try:
             fd = open_regular(path, inside=self.root)
         except (FileNotFoundError, NotADirectoryError):

@@ -13,12 +13,15 @@ from liverl.causes.inputs.found import judge_found
 from liverl.causes.inputs.places import located
 from liverl.causes.inputs.starts import INTERRUPTED, interrupted_start
 from liverl.causes.inputs.stated import as_stated
+from liverl.causes.verdict.guesses import RAY
 from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
+from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.inputs import Input, collect, removed_of
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.moments import When, moment, moments
+from liverl.offline.doctor.passed_errors import errors_passed
 from liverl.offline.doctor.reading import Reading, read_logs
 from liverl.offline.doctor.rules import Judged, is_events, judged_files, judged_run, steps_of
 from liverl.offline.doctor.scope import as_files, scope
@@ -110,15 +113,21 @@ def examine(
     verdict = with_removed(verdict, removed_of(run) if run is not None else ())
     if run is None:
         verdict = _for_others(verdict)
+    elif (plan := plan_of(run.path)) is not None and not plan.may_use_ray:
+        verdict = Verdict(
+            verdict.cause, tuple(one for one in verdict.guesses if one.id != RAY.id), verdict.symptoms
+        )
+    passed = errors_passed(reading.records, verdict, matcher)
     return Examination(
         verdict,
         files,
-        dict(_lines(verdict)),
+        dict(_lines([*verdict.explanations, *([] if passed is None else [passed])])),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
         (
             *(note for one in judged for note in one.notes),
             *(one.explanation for one in failed if one.is_usual),
             *(reading.notes(now) if verdict.cause is None and not silent else ()),
+            *([] if passed is None else [passed]),
         ),
         left_out,
         now,
@@ -228,9 +237,9 @@ def _worked(logs: Sequence[LogRecords], log: str | None, offset: int) -> bool:
 # --- the line of a piece of evidence --------------------------------------------------------------------
 
 
-def _lines(verdict: Verdict) -> Iterator[tuple[tuple[str, int], int]]:
+def _lines(explanations: Sequence[Explanation]) -> Iterator[tuple[tuple[str, int], int]]:
     by_log: dict[str, set[int]] = {}
-    for explanation in verdict.explanations:
+    for explanation in explanations:
         for one in explanation.evidence:
             if one.log is not None and one.offset is not None:
                 by_log.setdefault(one.log, set()).add(one.offset)

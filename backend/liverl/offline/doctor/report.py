@@ -15,6 +15,7 @@ from liverl.diagnose.titles import sentences
 from liverl.offline.doctor.examine import Examination
 from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
+from liverl.offline.doctor.passed_errors import PASSED
 from liverl.util import redact
 from liverl.util.ages import ago, clock
 
@@ -164,6 +165,8 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
         lines += ["", "notes (no faults):"]
         for one in examination.notes:
             lines += _wrapped("  ", sentences(one.title, one.cause), width)
+            if one.id == PASSED:
+                lines += [f"    {_place(proof, examination)}: {proof.text}" for proof in one.evidence]
     lines += ["", "files:", *_files(examination.files)]
     return redact.value("\n".join(lines))
 
@@ -184,10 +187,13 @@ def _clean(examination: Examination) -> str:
     if not examination.read:
         return "nothing to read: no log is among these paths"
     earlier = sum("not judged" in one.what for one in examination.files)
+    found, but = "nothing wrong was found", ""
+    if any(one.id == PASSED for one in examination.notes):
+        found, but = "no failure was found", "; the logs have errors that ended nothing (see the notes)"
     if not earlier:
-        return "nothing wrong was found"
+        return f"{found}{but}"
     others = "one file of an earlier run was" if earlier == 1 else f"{earlier} files of earlier runs were"
-    return f"nothing wrong was found in the newest run; {others} not judged"
+    return f"{found} in the newest run{but}; {others} not judged"
 
 
 def _explained(label: str, one: Explanation, examination: Examination, width: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import islice, pairwise
 
 import msgspec
@@ -13,9 +14,9 @@ import msgspec
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.verdict.words import short
 from liverl.logs.moments import Resolver
-from liverl.logs.no_work import BUSY, LOOKS, POLL_LINES, shows_no_work
-from liverl.logs.prefixes import colourless
+from liverl.logs.no_work import BUSY, LOOKS, shows_no_work
 from liverl.logs.zones import stamp_of
+from liverl.offline.doctor.idle_lines import TIMES, IdleLines, shown_text
 from liverl.offline.doctor.logs import A_ZONE, Log
 from liverl.offline.doctor.training import Training
 from liverl.util.ages import ago, clock
@@ -32,10 +33,6 @@ STEPS = 5.0  # so many times what a step takes,
 USUAL = 2.0  # and what the longest gap between two lines of work took before
 POLLS = 3  # lines without work at least, behind the last work
 
-_TIMES = re.compile(
-    r"\d{4}[-/]\d\d[-/]\d\d|\b\d\d-\d\d (?=\d\d:)|\b\d{1,4}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?|\b[\d.]{1,9} ?(?:s/it|it/s)|"
-    r"\[repeated \d+x across cluster\]"
-)
 _STUCK = re.compile(
     r"generation throughput: 0\.0+ tokens/s, Running: (?P<a>[1-9]\d{0,5}) reqs|"
     r"#running-req: (?P<b>[1-9]\d{0,5}),[^\n]{0,200}gen throughput \(token/s\): 0\.0+\b"
@@ -92,8 +89,9 @@ def tail_of(log: Log) -> Tail:
         place = _last_work(behind, beats)
         polls = len(behind) - 1 - place if place is not None else len(behind)
         chunk = behind
-        while place is None and begin > 0 and size - begin < MOST:  # only polls so far
-            only, before = _polls_only(fd, begin)
+        idle = IdleLines(beats)
+        while place is None and begin > 0 and size - begin < MOST:  # only polls and heartbeats so far
+            only, before = _idle_only(fd, begin, idle)
             if only:
                 polls, begin = polls + only, before
                 continue
@@ -118,41 +116,46 @@ def _chunk(fd: int, end: int) -> tuple[list[tuple[int, str]], int]:
         data, begin = data[cut:], begin + cut
     lines = []
     offset = begin
+    shown = cache(shown_text)
     for raw in data.split(b"\n"):
-        text = raw.rstrip(b"\r").rpartition(b"\r")[2]
-        if text.strip():
-            lines.append((offset, colourless(text[:2000].decode("utf-8", "replace"))))
+        text = shown(raw)
+        if text is not None:
+            lines.append((offset, text))
         offset += len(raw) + 1
     if begin >= end:  # one line that is longer: what is before it is not looked at
         return lines, 0
     return lines, begin
 
 
-def _polls_only(fd: int, end: int) -> tuple[int, int]:
-    """How many polls the lines of about ``CHUNK`` bytes that end at byte ``end`` are, 0 if they are not all polls, and
-    the byte of the first one. Quick: a log may end with gigabytes of them."""
+def _idle_only(fd: int, end: int, idle: IdleLines) -> tuple[int, int]:
+    """How many lines without work are in about ``CHUNK`` bytes that end at byte ``end``, 0 if one of them shows work,
+    and the byte of the first one. Quick: a log may end with gigabytes of them."""
     begin = max(0, end - CHUNK)
     data = os.pread(fd, end - begin, begin)
     if begin:
         cut = data.find(b"\n") + 1 or len(data)
         data, begin = data[cut:], begin + cut
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    return (lines, begin) if data and len(POLL_LINES.findall(data)) == lines else (0, end)
+    count = idle.count(data)
+    return (count, begin) if count else (0, end)
 
 
 def _heartbeats(lines: Sequence[tuple[int, str]]) -> frozenset[str]:
     """Lines, without their times, that come again and again."""
     others = (text for _, text in reversed(lines) if not shows_no_work(text))
-    bare = Counter(_TIMES.sub("", text) for text in islice(others, GAPS))
+    bare = Counter(TIMES.sub("", text) for text in islice(others, GAPS))
     return frozenset(text for text, count in bare.items() if count >= HEARTBEATS)
 
 
 def _last_work(lines: Sequence[tuple[int, str]], beats: frozenset[str]) -> int | None:
     """The index of the last line that shows work; None if none does."""
+    idle: set[str] = set()
     for place in range(len(lines) - 1, -1, -1):
         text = lines[place][1]
-        if not shows_no_work(text) and (BUSY.search(text) or _TIMES.sub("", text) not in beats):
+        if text in idle:
+            continue
+        if not shows_no_work(text) and (BUSY.search(text) or TIMES.sub("", text) not in beats):
             return place
+        idle.add(text)
     return None
 
 

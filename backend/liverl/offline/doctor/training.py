@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import median
 
 import msgspec
@@ -15,6 +16,8 @@ from liverl.observe.metrics.recent import RecentSteps, StepCollector, followed
 from liverl.observe.metrics.step_lines import parse_step_line
 
 _PACE = keys_of("seconds per step")
+# Lines of steps that are remembered: a launch that is started again and again may write the same ones
+REPEATED = 16
 _PACED = 9  # newest steps whose median is what a step takes
 
 
@@ -72,11 +75,12 @@ class TrainingReader:
 
     def __init__(self, log: str) -> None:
         self._collector = StepCollector()
+        self._parsed = lru_cache(REPEATED)(parse_step_line)
         self._listening = Listening(log, self._step, self._collector.cut)
         self.hear = self._listening.hear
 
     def _step(self, line: str) -> None:
-        one = parse_step_line(line)
+        one = self._parsed(line)
         if one is not None:
             self._collector.add((one,))
 
