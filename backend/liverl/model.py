@@ -35,7 +35,7 @@ ServiceState = Literal[
     "ready",
     "degraded",  # alive, but its ready or live probe fails
     "stopping",  # being stopped, or its leader has exited and the rest of its tree is being ended
-    "stopped",  # stopped on request, or a task that completed with exit code 0
+    "stopped",  # stopped on request, a task that completed with exit code 0, or an environment after its run's end
     "failed",  # exited by itself and is not restarted
     "backing_off",  # will be started again after a delay
     "gave_up",  # failed too often within the window; not restarted
@@ -49,7 +49,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 12
+SCHEMA = 13
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -378,6 +378,19 @@ class TokenRoute(msgspec.Struct, frozen=True):
     ended: int = 0
 
 
+class SessionProcessEnd(msgspec.Struct, frozen=True):
+    """One of several processes of the sessions has ended by itself, and is started again. ``process``: its number, from
+    1, of ``of``; ``how``: a signal's name or an exit code; ``since``: Unix seconds of its end; ``sessions``: open ones
+    that it had, as it last said; ``reopened``: that its successor has found in the journals, None until then."""
+
+    process: int
+    of: int
+    how: str
+    since: UnixTime
+    sessions: int = 0
+    reopened: int | None = None
+
+
 class SessionsStatus(msgspec.Struct, frozen=True):
     """What records trials as tokens, as its agents see it: a service, or hosts in verl's agent-loop workers.
     ``counters``: sums over all sessions of the run (``liverl.sessions.counters``); one that is missing is 0."""
@@ -394,6 +407,8 @@ class SessionsStatus(msgspec.Struct, frozen=True):
     error: str | None = None  # why it keeps an older list of replicas, or which of its processes is down
     clients: Clients | None = None  # of the agents' port; of several workers the one with most without a key
     tokenizers: tuple[TokenRoute, ...] = ()  # of each model; none where the replicas make all tokens
+    # Of several processes those that ended by themselves in this generation, the newest last, at most 8
+    process_ends: tuple[SessionProcessEnd, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -429,7 +444,8 @@ class StepMetrics(msgspec.Struct, frozen=True):
 
 class Validation(msgspec.Struct, frozen=True):
     """The validation score of the steps that have one: the metric of this name, ``key``. ``first``, ``last``: the first
-    and the newest, and ``step`` of that; ``best``: the highest, at ``best_step``, the first of several."""
+    and the newest, and ``step`` of that; ``best``: the highest, at ``best_step``, the first of several; ``count``: how
+    many there are, None in a snapshot of an older version."""
 
     key: str
     first: float
@@ -437,13 +453,29 @@ class Validation(msgspec.Struct, frozen=True):
     step: int
     best: float
     best_step: int
+    count: int | None = None
+
+
+class RewardCourse(msgspec.Struct, frozen=True):
+    """Whether the mean reward proves that the run learns (``observe.metrics.rewards.course_of``), and from which step
+    on that holds; None where the whole run is meant, or nothing is known. ``early``: too few steps to say; ``unclear``:
+    enough steps, but noise covers what they do; ``solved``: nothing left to learn from these tasks; ``nearly_solved``:
+    little, as a trial fails now and then."""
+
+    verdict: Literal["early", "unclear", "learning", "flat", "falling", "solved", "nearly_solved"]
+    since: int | None = None
+
+    @property
+    def proved(self) -> bool:
+        """Whether the rewards say anything."""
+        return self.verdict not in ("early", "unclear")
 
 
 class Rewards(msgspec.Struct, frozen=True):
     """Mean rewards of the steps that report one. ``first`` and ``last``: means over the first and the last three of
     them, of fewer than six both the mean of all; ``newest``: of at most 24 of them, the oldest first; ``curve``: of all
     of them, in at most 24 parts of the same length, the mean of each; empty in a snapshot of an older version;
-    ``validation``: None without one."""
+    ``validation``: None without one; ``course``: None without a reward, and in a snapshot of an older version."""
 
     steps: int = 0
     first: float | None = None
@@ -451,6 +483,7 @@ class Rewards(msgspec.Struct, frozen=True):
     newest: tuple[float, ...] = ()
     curve: tuple[float, ...] = ()
     validation: Validation | None = None
+    course: RewardCourse | None = None
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -475,7 +508,9 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An alert: what is wrong, the evidence, the cause, and what to do."""
+    """An alert: what is wrong, the evidence, the cause, and what to do. ``step``: the step that it is about, or from
+    which on it holds, None if it is about none; ``since``: when it was raised, which is later than that step; of what
+    stands still, and of what was there before the first look, when that began."""
 
     id: str
     severity: Literal["info", "warning", "critical"]
@@ -487,6 +522,7 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     action: str | None = None  # a command that applies the fix
     patch: dict[str, str] = {}  # configuration key -> the value that mends it
     guess: bool = False  # a rule of thumb chose values of the patch, the evidence does not name them
+    step: int | None = None
 
 
 class BackendInfo(msgspec.Struct, frozen=True):
@@ -639,15 +675,23 @@ class Bottleneck(msgspec.Struct, frozen=True):
 class StepTime(msgspec.Struct, frozen=True):
     """Where the time of a step goes, as the median of the newest ``steps`` steps, in ``seconds`` each. ``shares``: of
     each part, 0..1, the largest first: generate, or model, tool, sandbox, verifier and agent in its place where it is
-    known what the trials waited for; reward, log_probs, update, weights, checkpoint, validation, other.
-    ``bottleneck``: None if nothing certain can be said; ``slower``: which part takes longer and since when; "" if none
-    does."""
+    known what the trials waited for; reward, log_probs, update, weights, checkpoint, validation, other. ``bottleneck``:
+    None if nothing certain can be said; ``slower``: which part takes longer than in the first steps; "" if none does.
+    ``queue``: the share of the trials' time, 0..1, before they ran, as fewer run at once than there are; None: not
+    known; ``queue_key``: of the configuration, that limits how many run at once; "" if that is not known, or more at
+    once cannot help; ``engine``: the share, 0..1, of the trials' wait for the model that the engines themselves took
+    for answers of the last minute; None: not known; ``cpus_full``: whether the CPUs of the host were; None: not
+    known."""
 
     steps: int
     seconds: float
     shares: dict[str, float]
     bottleneck: Bottleneck | None = None
     slower: str = ""
+    queue: float | None = None
+    queue_key: str = ""
+    engine: float | None = None
+    cpus_full: bool | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):

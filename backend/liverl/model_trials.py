@@ -170,6 +170,8 @@ class StepTrials(msgspec.Struct, frozen=True):
     dumped: int = 0  # those of ``finished`` that are known from verl's dump only, see ``TrialHead.dumped``
     damaged: dict[str, int] = {}  # zero_logprobs, mask_mismatch, unreadable (``TrialHead.flags``) -> trials
     ended_by: dict[str, int] = {}  # ``TrialHead.ended_by`` of the finished trials that say it -> trials
+    # How its trials ended, in the words of lists (submitted, max turns, no tool call, cut off) -> trials
+    ends: dict[str, int] = {}
     failed_in: dict[str, int] = {}  # phase in which an error ended a trial -> trials
     phases: dict[str, PhaseTimes] = {}  # queue, setup, agent, verifier -> the times of those that have ended
     slowest: tuple[SlowTrial, ...] = ()  # those that run first, the oldest first; then the longest; at most 3

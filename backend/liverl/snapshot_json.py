@@ -8,6 +8,7 @@ new field needs no edit here. ``FlatSnapshot`` is the type of the JSON form.
 from __future__ import annotations
 
 import re
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -32,10 +33,14 @@ _ALL_FACTS = EngineFacts.__struct_fields__
 _FACTS = published_facts()
 
 
+# Of a struct; to find the types of all fields takes milliseconds.
+_fields = cache(msgspec.structs.fields)
+
+
 def _definitions(struct: type[msgspec.Struct], **types: Any) -> list[Any]:
     """The fields of ``struct`` as ``defstruct`` takes them; ``types`` replaces the types of some."""
     definitions: list[Any] = []
-    for field in msgspec.structs.fields(struct):
+    for field in _fields(struct):
         kind = types.get(field.name, field.type)
         if field.required:
             definitions.append((field.name, kind))
@@ -51,13 +56,6 @@ _flat_values = attrgetter(*_OWN, *(f"{_ENGINE}.{name}" for name in _FACTS))
 _replica = [field for field in _definitions(ReplicaStatus) if field[0] != _ENGINE]
 _replica += [field for field in _definitions(EngineFacts) if field[0] in _FACTS]
 _FlatReplica = msgspec.defstruct("_FlatReplica", _replica, frozen=True, gc=False)
-# As above, for views: what has its default, which is most of it, is left out, and comes back when they decode it.
-_SmallReplica = msgspec.defstruct("_SmallReplica", _replica, frozen=True, omit_defaults=True, gc=False)
-_SmallHead = msgspec.defstruct(
-    "_SmallHead", _definitions(TrialHead), frozen=True, omit_defaults=True, gc=False
-)
-_small_heads: Any = tuple[_SmallHead, ...]  # type: ignore[valid-type]  # built at run time above
-_small_replicas: Any = tuple[_SmallReplica, ...]  # type: ignore[valid-type]
 _items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # built at run time above
 _FlatReplicas = msgspec.defstruct("_FlatReplicas", _definitions(ReplicaSet, items=_items), frozen=True)
 FlatSnapshot = msgspec.defstruct("FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True)
@@ -69,8 +67,22 @@ _symptoms: Any = tuple[_ReadSymptom, ...]  # type: ignore[valid-type]  # built a
 _ReadSnapshot = msgspec.defstruct(
     "_ReadSnapshot", _definitions(Snapshot, replicas=_FlatReplicas, symptoms=_symptoms), frozen=True
 )
-_decoder: JsonDecoder[Any] = JsonDecoder(_ReadSnapshot)
+_decoder: JsonDecoder[Any] = JsonDecoder(_ReadSnapshot, bounded=False)  # changes and values of an alert
 _clean = redacted_json.CleanTexts()
+
+
+# As a replica and a head above, for views: what has its default, which is most of it, is left out, and comes back when
+# they decode it. Made at the first use: those who only read need them not.
+
+
+@cache
+def _small_replica() -> Any:
+    return msgspec.defstruct("_SmallReplica", _replica, frozen=True, omit_defaults=True, gc=False)
+
+
+@cache
+def _small_head() -> Any:
+    return msgspec.defstruct("_SmallHead", _definitions(TrialHead), frozen=True, omit_defaults=True, gc=False)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -81,8 +93,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 def encode_for_views(snapshot: Snapshot) -> bytes:
     """As ``encode_snapshot``, for ``decode_snapshot`` alone: trials and replicas without what has its default. On 64
     hosts that is two thirds of the bytes, which may be sent twice a second."""
-    flat = _flat(snapshot, _SmallReplica)
-    heads = msgspec.convert(flat.trials.newest, _small_heads, from_attributes=True)
+    flat = _flat(snapshot, _small_replica())
+    heads = msgspec.convert(flat.trials.newest, tuple[_small_head(), ...], from_attributes=True)  # type: ignore[misc]
     trials = msgspec.structs.replace(flat.trials, newest=heads)
     return redacted_json.encode(msgspec.structs.replace(flat, trials=trials), _clean)
 

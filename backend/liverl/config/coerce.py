@@ -210,6 +210,8 @@ def expected(kind: types.Type) -> str:
         return " or ".join(expected(member) for member in kind.types)
     if isinstance(kind, types.NoneType):
         return "null"
+    if isinstance(kind, types.AnyType):
+        return "as its text says"
     if isinstance(kind, types.BoolType):
         return "true or false"
     if isinstance(kind, types.LiteralType):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
 from liverl.config.sections.run import SELF, names_a_folder
 from liverl.config.sections.value_types import FALSE, TRUE
-from liverl.config.sizing import BUILTIN, SMOKE
+from liverl.config.sizing import BUILTIN, SMOKE, TRAIN_FILES, VAL_FILES, bare_key, files_of
 from liverl.util.paths import default_cache_dir
 from liverl.util.primary_address import primary_address
 
@@ -51,6 +52,12 @@ def resolved(
     def link(text: str) -> str:
         return text if "://" in text else absolute(text)
 
+    def of_override(key: str, value: Any) -> Any:
+        """verl starts elsewhere, and expands no ``~``."""
+        files = files_of(value) if bare_key(key) in (TRAIN_FILES, VAL_FILES) and value is not None else None
+        placed = [link(name) for name in files or ()]
+        return value if tuple(placed) == (files or ()) else placed
+
     def programs(words: tuple[str, ...]) -> tuple[str, ...]:
         """A program that is named by a path with its absolute one; one that is on PATH as it is."""
         return (absolute(words[0]), *words[1:]) if "/" in words[0] else words
@@ -83,7 +90,11 @@ def resolved(
             )
             for key, entry in config.environments.items()
         },
-        trainer=replace(config.trainer, cwd=absolute(config.trainer.cwd or "." * command)),
+        trainer=replace(
+            config.trainer,
+            cwd=absolute(config.trainer.cwd or "." * command),
+            overrides={key: of_override(key, value) for key, value in config.trainer.overrides.items()},
+        ),
         agent=replace(
             config.agent,
             command=config.agent.command and programs(config.agent.command),

@@ -5,6 +5,7 @@ As in verl, ``trainer.overrides`` override every other key.
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import Any
 
@@ -28,6 +29,12 @@ CREATION_CPUS = 1
 LEAST_PORTS = 7 + 64  # of ``ray.worker_ports``: those of Ray's own processes, and some workers
 UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 _ROLLOUT = "actor_rollout_ref.rollout"
+# verl's keys of the data files: in ``trainer.overrides`` they replace ``data.train_index`` and ``data.val_index``.
+TRAIN_FILES, VAL_FILES = "data.train_files", "data.val_files"
+TRAIN_INDEX, VAL_INDEX = "data.train_index", "data.val_index"
+# A path as Hydra writes it, in quotes or not; what has other signs of its grammar is not taken apart.
+_FILE = re.compile(r"""(?:'[^'\\]*'|"[^"\\]*"|[^\s'",\[\]{}\\](?:[^'",\[\]{}\\]*[^\s'",\[\]{}\\])?)""")
+_FILES = re.compile(rf"\s*{_FILE.pattern}\s*(?:,\s*{_FILE.pattern}\s*)*")
 
 
 class SizeError(Exception):
@@ -199,14 +206,83 @@ def model_path(config: RunConfig) -> str:
 
 
 def train_file(config: RunConfig) -> str:
-    """Parquet file of the training data; "" = none is configured."""
+    """Parquet file of the training data, as our own keys say; "" = none is configured. ``train_files`` are those that
+    verl gets."""
     smoke = str(smoke_directory(config) / "train.parquet") if is_smoke(config) else ""
     return config.data.train_index or smoke
 
 
 def val_file(config: RunConfig) -> str:
-    """Parquet file of the validation data; else the training data, because verl requires a file even if it never
-    validates. The built-in tasks are for a run whose training rows are built in, too."""
-    built_in = is_smoke(config) and not config.data.train_index
+    """Parquet file of the validation data, as our own keys say; else the training data, because verl requires a file
+    even if it never validates. The built-in tasks are for a run whose training rows are built in, too."""
+    built_in = is_smoke(config) and not names_train_files(config)
     smoke = str(smoke_directory(config) / "val.parquet") if built_in else ""
     return config.data.val_index or smoke or train_file(config)
+
+
+def train_files(config: RunConfig) -> tuple[str, ...] | None:
+    """Parquet files of the training data, as verl gets them: ``trainer.overrides`` may name several. Empty: none is
+    configured; None: only Hydra can tell them."""
+    given = override(config, TRAIN_FILES)
+    name = train_file(config)
+    if given is None:
+        return (name,) if name else ()
+    return files_of(given)
+
+
+def val_files(config: RunConfig) -> tuple[str, ...] | None:
+    """Parquet files of the validation data, as verl gets them; without any, those of the training."""
+    given = override(config, VAL_FILES)
+    if given is not None:
+        return files_of(given)
+    name = val_file(config)
+    return (name,) if name and (config.data.val_index or name != train_file(config)) else train_files(config)
+
+
+def names_train_files(config: RunConfig) -> bool:
+    """Whether the configuration names training data."""
+    return bool(config.data.train_index) or override(config, TRAIN_FILES) is not None
+
+
+def names_val_files(config: RunConfig) -> bool:
+    """Whether the configuration names validation data."""
+    return bool(config.data.val_index) or override(config, VAL_FILES) is not None
+
+
+def data_paths(config: RunConfig) -> dict[str, str]:
+    """Each data file that verl gets, by the key that names it: ``data.train_index``, or verl's own from
+    ``trainer.overrides``, with a number where they are several (``data.train_files[0]``). "" = none is configured. Left
+    out are files that only Hydra can tell, and several training files that stand in for those of the validation."""
+    paths = _by_key(config, TRAIN_FILES, TRAIN_INDEX, train_files(config))
+    validated = val_files(config)
+    if names_val_files(config) or validated is None or len(validated) < 2:
+        paths |= _by_key(config, VAL_FILES, VAL_INDEX, validated)
+    return paths
+
+
+def _by_key(config: RunConfig, theirs: str, ours: str, files: tuple[str, ...] | None) -> dict[str, str]:
+    key = ours if override(config, theirs) is None else theirs
+    if files is None:
+        return {}
+    if len(files) < 2:
+        return {key: "".join(files)}
+    return {f"{key}[{number}]": name for number, name in enumerate(files)}
+
+
+def files_of(value: Any) -> tuple[str, ...] | None:
+    """The files that an override names: a path or a list of paths, also as Hydra writes them. None if only Hydra can
+    tell them."""
+    if isinstance(value, list | tuple):
+        names = tuple(value)
+    else:
+        text = str(value).strip()
+        inner = text[1:-1].strip().removesuffix(",") if text.startswith("[") and text.endswith("]") else text
+        if not (_FILE if inner is text else _FILES).fullmatch(inner):
+            return None
+        names = tuple(_unquoted(found[0]) for found in _FILE.finditer(inner))
+    plain = all(isinstance(name, str) and name and "${" not in name for name in names)
+    return names if plain else None
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text

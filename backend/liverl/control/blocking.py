@@ -168,7 +168,7 @@ class Connection:
 
     def snapshot(self, timeout: float = HELLO_S) -> Snapshot:
         """The present state of the run, within ``timeout`` seconds. Raises as ``request`` does."""
-        return decode_snapshot(self.request(Request(0, "snapshot"), timeout))
+        return decode_snapshot(self.request(Request(0, "snapshot"), timeout), shallow=True)
 
     def events_chunk(self, from_seq: int, timeout: float = HELLO_S) -> EventsChunk:
         """The oldest events after ``from_seq``, up to about ``EVENTS_CHUNK`` bytes, and whether there are more."""

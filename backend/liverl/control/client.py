@@ -185,7 +185,7 @@ class Client:
         Raises:
             ControlError: the backend has exited.
         """
-        return decode_snapshot(await self._request(Request(0, "snapshot")))
+        return decode_snapshot(await self._request(Request(0, "snapshot")), shallow=True)
 
     async def command(self, name: str, /, *, wait: bool = True, **args: Any) -> dict[str, Any]:
         """Run the command ``name`` with the arguments ``args`` in the backend and return its result; with ``wait``

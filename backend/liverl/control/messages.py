@@ -184,7 +184,7 @@ class _IncomingLine(Incoming, frozen=True):
     snapshot: msgspec.Raw = msgspec.Raw(b"")  # type: ignore[assignment]
 
 
-_incoming = JsonDecoder(_IncomingLine)
+_incoming = JsonDecoder(_IncomingLine, bounded=False)  # a result has any form
 _request = JsonDecoder(Request)
 
 

@@ -65,6 +65,9 @@ from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
 DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exists
+# Allocations before a look for garbage among the newest objects, and such looks before one among the older ones: a
+# backend makes few cycles, and each poll of its replicas thousands of objects.
+COLLECT = (10_000, 20, 20)
 # For calls that may hang: a start of each service, and the writers and readers of the run's files
 THREADS = 32
 # Seconds that the end of a run waits for the last scan of its files, for its last state, and any change of the index.
@@ -457,6 +460,7 @@ def main() -> None:
     """Parse the command line, serve the run, and exit with the run's code. A problem before that is one line on
     stderr."""
     gc.freeze()  # the modules
+    gc.set_threshold(*COLLECT)
     gc.enable()
     # Until the run listens to it: there is no trainer yet that could save a checkpoint.
     signal.signal(signal.SIGUSR1, lambda _number, _frame: None)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.observe.trials.documents import PROXY_TRAJECTORY
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.trajectory import read_trajectory
-from liverl.sessions.trial_log import ROWS, TURNS
+from liverl.observe.trials.trial import TRAJECTORY
 from liverl.util.checked_path import open_at, open_folder
 from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import RefusedFileError
@@ -142,8 +143,10 @@ class Retention:
         with _folder(name, step) as fd:
             if fd is None:
                 return True
-            sizes = {each: size for each in (TURNS, ROWS) if (size := _size(each, fd)) is not None}
-            if not sizes or (TURNS not in sizes and not removed.last):
+            sizes = {
+                each: size for each in (TRAJECTORY, PROXY_TRAJECTORY) if (size := _size(each, fd)) is not None
+            }
+            if not sizes or (TRAJECTORY not in sizes and not removed.last):
                 return True
             try:
                 trial = read_trajectory(path)
@@ -156,7 +159,7 @@ class Retention:
             if flawed and not removed.last:
                 removed.kept += 1
                 return True
-            names = (TURNS, ROWS) if removed.last else (TURNS,)
+            names = (TRAJECTORY, PROXY_TRAJECTORY) if removed.last else (TRAJECTORY,)
             for each in names:
                 if each in sizes:
                     os.unlink(each, dir_fd=fd)

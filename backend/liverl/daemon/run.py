@@ -16,7 +16,7 @@ from liverl.daemon.data_check import environment_checks
 from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.run_supervisor import RunSupervisor
-from liverl.daemon.sampler import Sampler
+from liverl.daemon.sampler import STALL_PERIOD, Sampler
 from liverl.daemon.sandboxes import Sandboxes
 from liverl.daemon.second_look import SecondLooks
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
@@ -170,14 +170,15 @@ class Run:
             supervisor.spawn_task(supervisor.forever(self.source.look))
         if self.nodes is not None:
             supervisor.spawn_task(supervisor.forever(self.nodes.look))
-        supervisor.spawn_task(supervisor.forever(self.batch_end.look))
+        supervisor.spawn_task(supervisor.forever(self._look_at_batch_end))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
         supervisor.spawn_task(supervisor.forever(self._look_at_clocks))
         self.notifier.start()
         if self._retention is not None:
             supervisor.spawn_task(supervisor.forever(self._retain))
         supervisor.spawn_task(supervisor.forever(self._serve_metrics))
-        supervisor.spawn_task(supervisor.forever(self.sandboxes.watch))
+        if self.plan.settings.sweep_sandboxes is not None:
+            supervisor.spawn_task(supervisor.forever(self.sandboxes.watch))
 
     def conclude(self, unkilled: list[str], sandboxes: SandboxesEnd | None = None) -> Result:
         """The attempt's result, without secrets. ``unkilled``: processes that could not be killed; empty if every
@@ -201,13 +202,20 @@ class Run:
             self.supervisor.say(
                 "clock", jump.words, "warning", step=round(jump.step, 1), suspended=round(jump.suspended, 1)
             )
-        return CLOCKS_S
+        return self.supervisor.pace.until_next(CLOCKS_S, STALL_PERIOD)
+
+    async def _look_at_batch_end(self) -> float:
+        """Know when the batch job ends. Without one nothing but a change of the configuration gives it an end, and a
+        change ends the pause of a quiet run."""
+        pause = await self.batch_end.look()
+        return pause if self.batch_end.status is not None else self.supervisor.pace.until_next(pause)
 
     async def _serve_metrics(self) -> float:
-        """Serve metrics as the present configuration says."""
+        """Serve metrics as the present configuration says, a change of which ends the pause of a quiet run."""
         settings = self.plan.settings
         own = partial(ensure_metrics_token, self.supervisor.run_dir)
-        return await self.metrics.look(settings.metrics_port, settings.metrics_token_file, own)
+        pause = await self.metrics.look(settings.metrics_port, settings.metrics_token_file, own)
+        return self.supervisor.pace.until_next(pause)
 
     async def _retain(self) -> float:
         """Remove files of earlier steps' trials."""

@@ -144,11 +144,17 @@ class ServiceLogs:
         kept = {log.path for log in logs}
         stages = {path: stage for path, stage in self.stages.items() if path in kept}
         unreadable, write_errors = [], []
+        own: list[Path] = []  # logs that the trainer writes
         for log in logs:
             try:
-                for index in (self._follow(log, stages), *map(self._index, also_written(log.path))):
+                also = also_written(log.path)
+                if log.service == "trainer":
+                    own += (log.path, *also)
+                status = _status(log.path)
+                followed = (self._follow(log, stages, status), status)
+                for index, seen in (followed, *((self._index(path), None) for path in also)):
                     try:
-                        index.tick(now)
+                        index.tick(now, seen)
                     except RefusedFileError:
                         raise
                     except OSError as error:
@@ -158,8 +164,7 @@ class ServiceLogs:
                     UnreadableFile(_relative(error.filename or log.path, self._run_dir), _why(error))
                 )
         self.stages, self.unreadable, self.write_errors = stages, tuple(unreadable), tuple(write_errors)
-        own = [log.path for log in logs if log.service == "trainer"]
-        self.written = self._writes.last([*own, *(path for log in own for path in also_written(log))])
+        self.written = self._writes.last(own)
 
     @property
     def engine_versions(self) -> tuple[str, ...]:
@@ -172,18 +177,26 @@ class ServiceLogs:
             self._indexes[log] = TailIndex(log)
         return self._indexes[log]
 
-    def _follow(self, log: ServiceLog, stages: dict[Path, Stage]) -> TailIndex:
-        """Read the boot stage of a service, and return the time index of its log."""
+    def _follow(self, log: ServiceLog, stages: dict[Path, Stage], status: os.stat_result | None) -> TailIndex:
+        """Read the boot stage of a service, and return the time index of its log. ``status``: of the log, now."""
         index = self._index(log.path)
         if log.stage_parser is not None:
             tracked = self._trackers.get(log.service)
             if tracked is None or tracked[0] != log.path:
                 tracked = self._trackers[log.service] = (log.path, StageTracker(log.path, log.stage_parser))
             if not tracked[1].done:
-                stage = tracked[1].poll()
+                stage = tracked[1].poll(status)
                 if stage is not None:
                     stages[log.path] = stage
         return index
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None if there is no such file. Raises OSError."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
 
 
 def _relative(path: str | os.PathLike[str], run_dir: Path) -> str:

@@ -57,7 +57,7 @@ Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
 _STEP_METRICS = (  # metrics in the event of a step
     (REWARD, "reward {:.3f}"),
     ("actor/entropy", "entropy {:.3f}"),
-    ("num_turns/mean", "turns {:.1f}"),
+    ("num_turns/mean", "messages a trial {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
 )
 # Seconds that a sample by NVML may take: it blocks for ever on a GPU that has fallen off the bus. FIRST_LOOK is
@@ -76,8 +76,9 @@ QUIET_DISK_PERIOD = STALL_PERIOD
 TOLD_STEP = 100_000_000  # bytes of a step's trials from which the event of a step tells them ...
 TOLD_S = 7 * 86400.0  # ... and seconds until the disk is full, up to which it does
 MEASURED_S = 30.0  # seconds between two measurements of what takes the space
-# Seconds between two looks at the logs of a quiet run: what they say is named within ten.
-LIVE_LOGS_PERIOD = 5.0
+# Seconds between two looks at the logs of a quiet run: what they say is named within ten. With the look at its
+# processes.
+LIVE_LOGS_PERIOD = STALL_PERIOD
 # Seconds between two looks at the containers of trials (tens of milliseconds of the docker program), and for one look:
 # a daemon that has many to start answers late.
 SANDBOXES_PERIOD, SANDBOXES_LIMIT = 5.0, 10.0

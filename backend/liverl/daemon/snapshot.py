@@ -25,6 +25,7 @@ from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.supervise.services.unused_environments import unused
 from liverl.version import __version__
 
 
@@ -56,13 +57,16 @@ class SnapshotBuilder:
     def build(self, symptoms: tuple[Symptom, ...], muted: tuple[Symptom, ...] = ()) -> Snapshot:
         """The run's present state, with these symptoms, and those that are muted."""
         supervisor, facts = self._supervisor, self._sampler.facts
-        services = [*supervisor.environments.statuses()]
+        result = self._outcome.result
+        services = supervisor.environments.statuses()
+        if result is not None:
+            services = unused(services, result.ended_at)
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
         services += self._script.services() if self._script is not None else ()
         replicas = self._replicas.status(self._stages())
         services = _replicas_together(services, [replica.name for replica in replicas.items])
         sessions = self._replicas.sessions_status()
-        trials = cut_off(facts.trials) if self._outcome.result is not None else facts.trials
+        trials = cut_off(facts.trials) if result is not None else facts.trials
         if sessions is not None:
             silent = sessions.silent
             trials = seen_by_sessions(trials, (one.id for one in silent), len(silent))
@@ -118,7 +122,7 @@ class SnapshotBuilder:
             unreadable=(*self._replicas.unreadable, *facts.unreadable),
             changes=supervisor.plan.changes,
             smoke=bool(supervisor.plan.smoke),
-            result=self._outcome.result,
+            result=result,
             nodes=() if self.nodes is None else self.nodes.measured(),
             batch_end=None if self.batch_end is None else self.batch_end.status,
             breakpoints=self.breakpoints,
@@ -127,6 +131,9 @@ class SnapshotBuilder:
                 facts.trials,
                 replica_names(services, replicas),
                 means(supervisor.plan.inert, cpus=supervisor.plan.cpus),
+                replicas=replicas.items,
+                # Of several hosts the others may have room.
+                cpu_percent=facts.host.cpu_percent if self.nodes is None else None,
             ),
         )
 

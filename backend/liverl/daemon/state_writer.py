@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 
 import msgspec
@@ -93,7 +92,7 @@ class StateWriter:
         """The root problem of the run: the earliest critical symptom that does not only tell of an end; None
         without one."""
         critical = [s for s in self.symptoms if s.severity == "critical" and not is_end(s.id)]
-        return min(critical, key=lambda symptom: symptom.since or inf, default=None)
+        return min(critical, key=lambda symptom: self._diagnosis.began(symptom.id), default=None)
 
     @property
     def muted(self) -> tuple[Symptom, ...]:

@@ -169,6 +169,9 @@ FORMATS: tuple[ToolFormat, ...] = (
     _format("<tool_call> without a known content", "<tool_call>", "", r"</?tool_call>"),
 )  # fmt: skip
 
+# One of these stands in each text that resembles a format: to search for each format takes longer than most texts do
+_MARKS = late_pattern(r"[<\[{`=]")
+
 # vLLM's name of a parser -> verl's name for the same format.
 VERL_FORMATS: dict[str, str] = {name: f.verl for f in FORMATS if f.verl for name in f.readers}
 
@@ -176,6 +179,8 @@ VERL_FORMATS: dict[str, str] = {name: f.verl for f in FORMATS if f.verl for name
 def resembling(text: str) -> tuple[ToolFormat, ...]:
     """Return the formats that ``text`` resembles, most specific first; the generic last one only if no other
     matches."""
+    if _MARKS.search(text) is None:
+        return ()
     matching = tuple(f for f in FORMATS[:-1] if f.pattern.search(text))
     if matching or not FORMATS[-1].pattern.search(text):
         return matching

@@ -5,7 +5,6 @@ An index address often holds a host or a token that must not be in a log, so uv'
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
 import sys
@@ -125,6 +124,8 @@ def _variable(key: str) -> str:
 
 def pip_settings(env: Mapping[str, str], prefix: str = sys.prefix) -> dict[str, str]:
     """pip's effective settings of an index, from its files and variables, in pip's order of precedence."""
+    import configparser  # not before an environment is built
+
     merged: dict[str, str] = {}
     for path in _pip_files(env, prefix):
         parser = configparser.RawConfigParser()

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -157,13 +154,6 @@ def _ends_of_log(answer: IO[bytes], most: int) -> bytes:
     return begin[: head[0] if head else 0] + left_out + end[tail.end() if tail is not None else 0 :]
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Ray answers itself; elsewhere a token must not go."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follow no redirect."""
-
-
 def _token(url: str) -> str:
     """Ray's token, for its default place and for the cluster that the environment names: an address that stands in a
     log alone gets none."""
@@ -200,7 +190,18 @@ def _opened(url: str, read: Callable[[IO[bytes]], bytes]) -> bytes:
     Raises:
         RayJobError: there is none, or it is refused.
     """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+    # A tenth of a backend's memory, of which one that has no such job needs nothing
+    import urllib.error
+    import urllib.request
+    from http.client import HTTPException
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Ray answers itself; elsewhere a token must not go."""
+
+        def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+            """Follow no redirect."""
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
     where = url.split("/api/")[0]
     request = urllib.request.Request(url)
     if token := _token(url):

@@ -10,8 +10,6 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException
 
 from liverl.hosts import node_facts
 from liverl.hosts.cluster import Cluster
@@ -103,6 +101,9 @@ def differing(head: Mapping[str, str], here: Mapping[str, str]) -> str:
 
 def clock_difference(cluster: Cluster) -> str:
     """By how much the clock of this host differs from that of the head's; "" if by little, or if it is not told."""
+    from email.utils import parsedate_to_datetime  # on a host that joins, not in each backend
+    from http.client import HTTPConnection, HTTPException
+
     host, _, port = cluster.dashboard.rpartition(":")
     connection = HTTPConnection(host.strip("[]"), int(port), timeout=_HTTP_S)
     try:

@@ -13,9 +13,11 @@ from liverl.config.sizing import bare_key
 from liverl.importing import asynchronous
 from liverl.importing.targets import FOLLOWS, KEYS, OURS
 from liverl.importing.values import Place
+from liverl.util import redact
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./~+-]*[A-Za-z0-9_/]")
 _WORD = re.compile(r"((?:\+\+|\+|~)?)([A-Za-z_][\w./@-]*)(?:=(.*))?", re.DOTALL)
+_ENGINE_NAME = "actor_rollout_ref.rollout.name"
 _ENGINE = "actor_rollout_ref.rollout.engine_kwargs."
 _REWARD = ("reward.custom_reward_function", "custom_reward_function")
 _NO_INTERPOLATION = "it refers to another key of verl's, which only Hydra resolves"
@@ -33,7 +35,8 @@ class Taken(msgspec.Struct, frozen=True):
 
 class Builder:
     """``values``: key of ours -> value; ``overrides``: verl's key -> its word and place; ``left``, ``lives``: what,
-    where, why; ``numbers``: of the hosts and GPUs of a fully asynchronous trainer, by verl's key."""
+    where, why; ``notices``: of what is in the configuration, likewise; ``numbers``: of the hosts and GPUs of a fully
+    asynchronous trainer, by verl's key."""
 
     def __init__(self) -> None:
         self.fully_async = False  # the overrides are those of ``fully_async_main``
@@ -43,6 +46,7 @@ class Builder:
         self.overrides: dict[str, tuple[str, Place]] = {}
         self.left: list[tuple[str, Place, str]] = []
         self.lives: list[tuple[str, Place, str]] = []
+        self.notices: list[tuple[str, Place, str]] = []
         self._follows: list[tuple[str, str, str, Place]] = []
         self._reward: dict[str, tuple[str, Place]] = {}
 
@@ -63,6 +67,10 @@ class Builder:
         """Say of something that it had no effect, and has one now."""
         self.lives.append((what, place, why))
 
+    def notice(self, what: str, place: Place, why: str) -> None:
+        """Say of something that is in the configuration what it means there."""
+        self.notices.append((what, place, why))
+
     def word(self, text: str, place: Place, source: str, *, default: bool = False) -> None:
         """Take an override of verl's as Hydra writes it: a key of ours where there is one, else as it is."""
         match = _WORD.fullmatch(text)
@@ -72,6 +80,9 @@ class Builder:
         sign, key, value = match[1], match[2], match[3]
         if key.startswith(_ENGINE):  # vLLM takes both spellings
             key = _ENGINE + key.removeprefix(_ENGINE).replace("-", "_")
+        if redact.command((text,)) != (text,):
+            self.leave(f"{sign}{key}", place, "a secret is not taken: give it where the run is started")
+            return
         if sign == "~" or value is None:
             self.overrides[key] = text, place
             return
@@ -83,6 +94,8 @@ class Builder:
             self.numbers[key] = int(plain), place
         elif self.fully_async and key in asynchronous.KEYS and "${" not in value:
             self.take(asynchronous.KEYS[key], plain, place, source, default=default)
+        elif key == _ENGINE_NAME and plain != "vllm":
+            self.notice(text, place, f"{plain} there, vLLM here: a run of ours has no other engine")
         elif key in OURS:
             self.leave(text, place, OURS[key])
         elif key in FOLLOWS:
@@ -92,8 +105,9 @@ class Builder:
             self.take("credentials.wandb_mode", mode, place, source, default=default)
             others = set(re.findall(r"\w+", value)) - {"console", "wandb", "file"}
             if others:
-                why = f"a run of ours logs to console, file and wandb; {', '.join(sorted(others))} goes on in overrides"
-                self.leave(text, place, f"{why}: trainer.overrides")
+                names = ", ".join(sorted(others))
+                why = f"a run of ours logs to console, file and wandb; for {names} set trainer.logger in overrides"
+                self.leave(text, place, why)
         elif key.rpartition(".")[0] in _REWARD and key.endswith((".path", ".name")):
             self._reward[key.rpartition(".")[2]] = plain, place
         elif key in KEYS and "${" in value:

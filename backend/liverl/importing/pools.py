@@ -25,7 +25,7 @@ def pools(builder: Builder, place: Place) -> None:
         why = (
             "taken as the GPUs of the same hosts; for hosts that only train and hosts that only generate set "
         )
-        builder.leave(words, where, f"{why}verl.train_nodes and verl.rollout_nodes")
+        builder.notice(words, where, f"{why}verl.train_nodes and verl.rollout_nodes")
     else:
         placed = {
             "infrastructure.nnodes": train + rollout,
@@ -34,6 +34,6 @@ def pools(builder: Builder, place: Place) -> None:
         placed |= {"verl.train_nodes": train, "verl.rollout_nodes": rollout}
         if each != per_host:
             why = "all hosts of a run must have the same number of GPUs: set infrastructure.ngpus_per_node to it, and "
-            builder.leave(words, where, f"{why}adapt verl.train_nodes and verl.rollout_nodes")
+            builder.notice(words, where, f"{why}adapt verl.train_nodes and verl.rollout_nodes")
     for key, number in placed.items():
         builder.take(key, str(number), where, words, default=not builder.numbers)

@@ -13,13 +13,14 @@ import msgspec
 
 from liverl.config.env_vars import SECRET_KEYS, VARIABLES, value_from
 from liverl.config.schema import leaves, value_of
-from liverl.config.sizing import bare_key
+from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
+from liverl.config.sizing import TRAIN_FILES, VAL_FILES, bare_key, files_of
 from liverl.importing import asynchronous
 from liverl.importing.batches import fill
-from liverl.importing.builder import Builder
+from liverl.importing.builder import Builder, Taken
 from liverl.importing.loading import NOT_SET, NotLoadable, loadable
 from liverl.importing.pools import pools
-from liverl.importing.shell_words import Command, Unreadable, Word, commands, plain, source_text
+from liverl.importing.shell_words import Command, Unreadable, Word, assignment, commands, plain, source_text
 from liverl.importing.targets import (
     DEFAULTS,
     INSTEAD,
@@ -31,8 +32,10 @@ from liverl.importing.targets import (
     WITHOUT_MEANING,
 )
 from liverl.importing.values import Place, Scope, Unknown, Untold, Value
+from liverl.plan.hydra import text as hydra_text
 from liverl.plan.inherit import names_secret
 from liverl.plan.verl_trainer import SAVED_TO
+from liverl.util import redact
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 
@@ -49,6 +52,11 @@ _NOT_SPLIT = (
     "1 and together NNODES, are not set here: set verl.trainer_mode: fully_async with verl.train_nodes and "
     "verl.rollout_nodes, or with verl.rollout_gpus for GPUs of each host"
 )
+_WANDB = "credentials.wandb_mode"
+_WANDB_MODES = ("online", "offline", "disabled")
+_VERLS_DEFAULT = "not set there: verl's default"
+_RELATIVE = "a relative path: it starts at the folder of the configuration; correct it where that is wrong"
+_SECRET = "a secret is not taken: export it where the run is started"
 _NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
 # Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
 _OTHER_CONFIG = ("--config-", "-cp", "-cn", "-cd")
@@ -87,8 +95,9 @@ class TakenKey(msgspec.Struct, frozen=True):
 class Imported(msgspec.Struct, frozen=True):
     """``text``: the configuration. ``taken``: what was understood; ``overrides``: verl's keys that are none of ours and
     are in ``trainer.overrides``; ``not_taken``: what a run of ours decides itself, has no meaning here, or was refused;
-    ``untold``: what only execution could tell; ``live``: what had no effect there and has one here; ``inert``: keys
-    that were taken and have no effect here; ``files``: what was read."""
+    ``untold``: what only execution could tell; ``notices``: of what is in the configuration, what it means there;
+    ``live``: what had no effect there and has one here; ``inert``: keys that were taken and have no effect here;
+    ``files``: what was read."""
 
     kind: Kind
     text: str
@@ -96,6 +105,7 @@ class Imported(msgspec.Struct, frozen=True):
     overrides: tuple[Note, ...]
     not_taken: tuple[Note, ...]
     untold: tuple[Note, ...]
+    notices: tuple[Note, ...]
     live: tuple[Note, ...]
     inert: tuple[Note, ...]
     files: tuple[str, ...]
@@ -221,7 +231,7 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
             continue  # told as what only execution could tell
         if names_secret(name) and known not in VERL_VARIABLES:
             if value.text:
-                builder.leave(name, value.place, "a secret is not taken: export it where the run is started")
+                builder.leave(name, value.place, _SECRET)
         elif not value.text:
             continue  # as in LiveRL, an empty value is the default
         elif name in WITHOUT_MEANING:
@@ -380,12 +390,24 @@ def _read_script(builder: Builder, scope: Scope, path: Path, script: list[Comman
                 what, place, "relative paths start there; those of a configuration at its own folder"
             )
     for name, value in scope.values.items():
-        if value.exported and value.text is not None and not names_secret(name):
-            why = (
-                "export it where the run is started: the trainer gets variables of known programs from there"
-            )
-            builder.leave(f"export {name}={value.text}", value.place, why)
+        if value.exported:
+            _exported(builder, name, value, "export ")
     return chosen is not None
+
+
+def _exported(builder: Builder, name: str, value: Value, before: str) -> None:
+    """A variable that the trainer of a script gets. ``before``: the word before its name."""
+    if value.text is None:
+        return  # told as what only execution could tell
+    if names_secret(name):
+        builder.leave(f"{before}{name}", value.place, _SECRET)
+    elif name == "WANDB_MODE" and value.text in _WANDB_MODES:
+        logged = builder.values.get(_WANDB)
+        if logged is None or logged.text != "disabled":  # trainer.logger has wandb, as verl's default has
+            builder.take(_WANDB, value.text, value.place, name, default=value.default)
+    else:
+        why = "export it where the run is started: the trainer gets variables of known programs from there"
+        builder.leave(f"{before}{name}={value.text}", value.place, why)
 
 
 def _arguments(builder: Builder, scope: Scope, command: Command, place: Place) -> None:
@@ -393,15 +415,24 @@ def _arguments(builder: Builder, scope: Scope, command: Command, place: Place) -
     assert start is not None
     program = plain(command.words[start - 1]) or ""
     if not command.sure:
-        builder.leave(
+        builder.notice(
             program, place, "it is started under a condition, in a loop or in a function; taken as if it ran"
         )
     if _FULLY_ASYNC in program:
         builder.fully_async = True
         builder.take("verl.trainer_mode", "fully_async", place, program)
-    places = [Place(place.file, line) for line in command.lines[start:]]
-    for word, where, why in scope.flat(list(zip(command.words[start:], places, strict=True))):
+    places = [Place(place.file, line) for line in command.lines]
+    for word, where, why in scope.flat(list(zip(command.words[start:], places[start:], strict=True))):
         _argument(builder, scope, word, where, why)
+    for word, where in zip(command.words[: start - 1], places, strict=False):
+        given = assignment(word)
+        if given is not None:  # NAME=value in front of the command is its own
+            own = Scope()
+            own.values = dict(scope.values)
+            own.assign(given[0], given[1], given[2], where, True, exported=True)
+            for one in own.untold:
+                builder.leave(one.what, where, one.why)
+            _exported(builder, given[0], own.values[given[0]], "")
 
 
 def _argument(builder: Builder, scope: Scope, word: Word, place: Place, why: str) -> None:
@@ -540,12 +571,50 @@ def _finished(kind: Kind, builder: Builder, scope: Scope, files: list[str], path
             for key, one in builder.values.items()
         ),
         overrides=tuple(Note(word, str(place), bare_key(word)) for word, place in builder.overrides.values()),
-        not_taken=tuple(Note(what, str(place), why) for what, place, why in builder.left),
-        untold=tuple(Note(one.what, str(one.place), one.why) for one in untold),
-        live=tuple(Note(what, str(place), why) for what, place, why in builder.lives),
+        not_taken=tuple(_note(*one) for one in builder.left),
+        untold=tuple(_note(one.what, one.place, one.why) for one in untold),
+        notices=tuple(_note(*one) for one in (*builder.notices, *_consequences(builder))),
+        live=tuple(_note(*one) for one in builder.lives),
         inert=tuple(Note(key, place, why) for key, place, why in inert),
         files=tuple(files),
     )
+
+
+def _note(what: str, place: Place, why: str) -> Note:
+    """A secret may stand in a command that is quoted."""
+    return Note(redact.value(what), str(place), redact.value(why))
+
+
+def _consequences(builder: Builder) -> Iterator[tuple[str, Place, str]]:
+    """What the user may not expect of a run with these values: value, place, words."""
+    loop, wandb = builder.values.get("verl.agent_loop"), builder.values.get(_WANDB)
+    if loop is not None and loop.text in AGENT_LOOPS and loop.text not in ("auto", *OUR_LOOPS):
+        tools = ", which also uses agent.tools and agent.functions" if _with_tools(builder) else ""
+        shown = (
+            "this trainer dumps none, so that no trials are shown"
+            if builder.fully_async
+            else "its trials are known from verl's dump after each step, without turns"
+        )
+        yield (
+            f"verl.agent_loop: {loop.text}{_by_default(loop)}",
+            loop.place,
+            "verl's own loop calls the replicas directly: the run has no sessions, no request is recorded, and "
+            f"{shown}; for the sessions set verl.agent_loop: auto{tools}",
+        )
+    if wandb is not None and wandb.text == "online":
+        yield (
+            f"{_WANDB}: online{_by_default(wandb)}",
+            wandb.place,
+            "metrics go to wandb.ai; to keep them here set credentials.wandb_mode: disabled",
+        )
+
+
+def _by_default(one: Taken) -> str:
+    return f" ({one.source})" if one.source == _VERLS_DEFAULT else ""
+
+
+def _with_tools(builder: Builder) -> bool:
+    return any(f"agent.{name}" in builder.values for name in ("tools", "functions"))
 
 
 def _defaults(builder: Builder, path: Path) -> None:
@@ -558,7 +627,7 @@ def _defaults(builder: Builder, path: Path) -> None:
         defaults |= asynchronous.DEFAULTS
     for key, value in defaults.items():
         if key not in builder.values:
-            builder.take(key, value, place, "not set there: verl's default")
+            builder.take(key, value, place, _VERLS_DEFAULT)
     if "vllm.max_model_length" not in builder.values:
         lengths = [builder.values[f"training.max_{part}_length"].text for part in ("prompt", "response")]
         if all(text.isdecimal() for text in lengths):
@@ -570,13 +639,32 @@ def _absolute(builder: Builder, path: Path) -> None:
     """Relative paths of the source that exist beside it start there; others are told."""
     for key in ("data.train_index", "data.val_index", "model.model_path", "agent.tools", "agent.functions"):
         one = builder.values.get(key)
-        if one is None or not one.text or one.text.startswith(("/", "~")) or "://" in one.text:
+        if one is None or not _is_relative(one.text):
             continue
-        for base in (path.absolute().parent, *path.absolute().parents[1:4]):
-            if (base / one.text).exists():
-                builder.take(key, str(base / one.text), one.place, one.source, default=one.default)
-                break
-        else:
-            if key != "model.model_path":
-                why = "a relative path: it starts at the folder of the configuration; correct it where that is wrong"
-                builder.leave(f"{key}: {one.text}", one.place, why)
+        found = _beside(path, one.text)
+        if found is not None:
+            builder.take(key, found, one.place, one.source, default=one.default)
+        elif key != "model.model_path":
+            builder.notice(f"{key}: {one.text}", one.place, _RELATIVE)
+    for key in (TRAIN_FILES, VAL_FILES):
+        word, place = builder.overrides.get(key, ("", Place("", 0)))
+        sign_and_key, _, value = word.partition("=")
+        files = files_of(value) if value else None
+        if not files or not any(map(_is_relative, files)):
+            continue
+        placed = [(_beside(path, name) if _is_relative(name) else None) or name for name in files]
+        if placed != list(files):
+            builder.overrides[key] = f"{sign_and_key}={hydra_text(placed)}", place
+        left = [name for name in placed if _is_relative(name)]
+        if left:
+            builder.notice(f"{key}: {', '.join(left)}", place, _RELATIVE)
+
+
+def _is_relative(text: str) -> bool:
+    return bool(text) and not text.startswith(("/", "~")) and "://" not in text
+
+
+def _beside(path: Path, name: str) -> str | None:
+    """A relative path of the source, if it exists beside it or up to three folders above."""
+    folders = (path.absolute().parent, *path.absolute().parents[1:4])
+    return next((str(folder / name) for folder in folders if (folder / name).exists()), None)

@@ -133,10 +133,16 @@ FOLLOWS: dict[str, str] = {
 
 # verl's keys that a run of ours decides itself, and why.
 OURS: dict[str, str] = {
-    "trainer.default_local_dir": "checkpoints are kept in the run's directory",
+    "trainer.default_local_dir": (
+        "checkpoints are kept in the run's directory; to go on from the newest one that is there, and to save there, "
+        'set trainer.overrides: ["trainer.default_local_dir=/ABSOLUTE/FOLDER"]'
+    ),
     "trainer.rollout_data_dir": "rollouts are kept in the run's directory",
     "trainer.resume_mode": "each attempt goes on from the newest checkpoint; up --name NAME starts a new run",
-    "trainer.resume_from_path": "each attempt goes on from the newest checkpoint of the run",
+    "trainer.resume_from_path": (
+        "each attempt goes on from the newest checkpoint of the run; to go on from those of another folder, and to "
+        'save there, set trainer.overrides: ["trainer.default_local_dir=/ABSOLUTE/FOLDER"]'
+    ),
     "hydra.run.dir": "each attempt has a folder of its own",
     "ray_kwargs.ray_init.namespace": "the replicas are found in a namespace of ours",
     "ray_kwargs.ray_init.address": "the run starts Ray itself; ray.address joins another cluster",

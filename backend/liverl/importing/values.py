@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from liverl.importing.shell_words import Command, Part, Word, assignment, plain, source_text
+from liverl.plan.inherit import names_secret
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -114,7 +115,15 @@ class Scope:
             self.values[name] = Value(place, text, default=default, exported=exported)
         except Unknown as error:
             self.values[name] = Value(place, None, str(error), exported=exported)
-            self.untold.append(Untold(f"{name}={source_text(word)}", place, str(error)))
+            self._unknown(name, word, place, str(error))
+
+    def _unknown(self, name: str, word: Word, place: Place, why: str) -> None:
+        if names_secret(name):  # a part of it may stand there
+            self.untold.append(
+                Untold(name, place, "a secret that only a shell could put together: never taken")
+            )
+        else:
+            self.untold.append(Untold(f"{name}={source_text(word)}", place, why))
 
     def _unsure(self, name: str, place: Place) -> None:
         why = f"it is set under a condition, in a loop or in a function at line {place.line}"
@@ -133,7 +142,7 @@ class Scope:
                     self.values[part.text] = Value(place, text, default=True)
                 except Unknown as error:
                     self.values[part.text] = Value(place, None, str(error))
-                    self.untold.append(Untold(f"{part.text}={source_text(part.word)}", place, str(error)))
+                    self._unknown(part.text, part.word, place, str(error))
 
     def _set_array(
         self, name: str, more: bool, words: Sequence[tuple[Word, int]], place: Place, sure: bool

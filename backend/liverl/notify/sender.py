@@ -11,21 +11,21 @@ Redirects are not followed: the message would go to somebody whom nobody named.
 from __future__ import annotations
 
 import ctypes
-import http.client
 import json
 import os
 import re
 import select
 import selectors
 import signal
-import ssl
 import subprocess
 import sys
 import threading
 import time
 import urllib.parse
-import urllib.request
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import http.client
 
 SAID = 2048  # bytes kept of the end of a program's output, and of the beginning of a server's answer
 SHOWN = 200  # characters of these in a reason
@@ -105,6 +105,10 @@ def post(url: str, body: bytes, agent: str, timeout: float) -> None:
     Raises:
         NotDelivered: there was no answer, or it was no success.
     """
+    # Not for a command, nor for the backend, which only reads the constants of this file
+    import http.client
+    import ssl
+
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
     try:
@@ -143,6 +147,9 @@ def _connection(parts: urllib.parse.SplitResult, timeout: float) -> tuple[http.c
     Raises:
         NotDelivered: the proxy cannot be used.
     """
+    import http.client
+    import urllib.request
+
     host, secure = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if secure else 80)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from liverl.config.conditions import through_sessions
+from liverl.config.learning_rate import learning_rate
 from liverl.config.schema import RunConfig
 from liverl.plan import proxy, sessions
 from liverl.plan.policies import client_host, listen_host, restart_policy, stop_stages
@@ -60,7 +61,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "mini_batch_size": training.train_prompt_mini_batch_size,
         "total_steps": training.total_steps,
         "save_freq": max(0, training.save_freq),
-        "learning_rate": algorithm.learning_rate,
+        "learning_rate": learning_rate(config),
         "clip_ratio_low": algorithm.clip_ratio_low,
         "clip_ratio_high": algorithm.clip_ratio_high,
         "temperature": algorithm.temperature,

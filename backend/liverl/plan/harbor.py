@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.config import conditions as when
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR, EnvironmentEntry
 from liverl.plan.spec import Dependency
@@ -62,5 +63,8 @@ def settings(config: RunConfig) -> dict[str, Any] | None:
 
 
 def tasks_directory(config: RunConfig) -> str:
-    """The directory from which relative paths of tasks count: that of ``data.train_index``."""
-    return os.path.dirname(config.data.train_index) or "."
+    """The directory from which relative paths of tasks count: that of ``data.train_index``, or of the first of several
+    training files."""
+    given = sizing.override(config, sizing.TRAIN_FILES) is not None
+    files = sizing.train_files(config) if given else (config.data.train_index,)
+    return os.path.dirname(next(iter(files or ()), "")) or "."

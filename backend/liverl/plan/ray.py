@@ -224,8 +224,7 @@ def shared_paths(config: RunConfig) -> dict[str, str]:
     """Key -> path that each host must see, because verl's processes that read it are on any of them."""
     paths = {
         "model.model_path": sizing.model_path(config),  # a model id is no path
-        "data.train_index": sizing.train_file(config),
-        "data.val_index": sizing.val_file(config),
+        **sizing.data_paths(config),
         "reward.function": config.reward.function.rpartition(":")[0],
         "agent.tools": config.agent.tools,
         "agent.functions": config.agent.functions,

@@ -10,6 +10,7 @@ from msgspec import Struct
 from liverl.config import conditions, sizing
 from liverl.config.schema import RunConfig
 from liverl.plan.spec import Plan
+from liverl.util.file_systems import FileSystem
 
 # Seconds before the time limit at which the run is told to stop: for its stop stages. Slurm may send the signal up to
 # 60 s earlier than asked for (sbatch(1), --signal), so that ``batch.margin`` is 180 by default.
@@ -108,6 +109,17 @@ def check_hosts(config: RunConfig, address: str) -> None:
             f"infrastructure.node0_ip is {address}, but which host is the first is known only when the job starts; "
             "leave it empty for the address of that host's default route"
         )
+
+
+def unshared(run_dir: str, found: FileSystem | None) -> str:
+    """Why the other nodes of a job do not see the directory of its run, as far as this host can tell; "" if it is on a
+    network's file system, or that is not known."""
+    if found is None or found.network:
+        return ""
+    return (
+        f"the run's directory {run_dir} is on a file system of this host ({found}); every node must see it under this "
+        "path: give --run-root DIR on a file system that all nodes share, or set run.run_root"
+    )
 
 
 def gpus_per_node(config: RunConfig, plan: Plan) -> int:

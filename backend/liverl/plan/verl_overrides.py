@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop
+from liverl.config.learning_rate import learning_rate
 from liverl.config.schema import RunConfig
 from liverl.config.sections import verl as stack
 from liverl.config.trainer_mode import by_nodes, fully_async, rollout_prompts, trainer_mode
@@ -88,13 +89,23 @@ def data(c: RunConfig) -> Iterator[Override]:
         "data",
         {
             "train_files": sizing.train_file(c),
-            "val_files": sizing.val_file(c),
+            "val_files": _val_files(c),
             "train_batch_size": 0 if streamed else training.train_batch_size,
             "val_batch_size": training.val_batch_size,
             "max_prompt_length": training.max_prompt_length,
             "max_response_length": training.max_response_length,
         },
     )
+
+
+def _val_files(c: RunConfig) -> str | list[str]:
+    """One file, or all training files of ``trainer.overrides`` where no other is named."""
+    files = sizing.val_files(c)
+    if (
+        files is None or len(files) == 1
+    ):  # None: ``trainer.overrides`` says it, in words that only Hydra reads
+        return sizing.val_file(c) if files is None else files[0]
+    return list(files) if files else ""
 
 
 def model(c: RunConfig) -> Iterator[Override]:
@@ -113,7 +124,7 @@ def actor(c: RunConfig) -> Iterator[Override]:
             "use_dynamic_bsz": training.use_dynamic_bsz,
             f"{section}.param_offload": training.actor_offload,
             f"{section}.optimizer_offload": training.actor_offload,
-            "optim.lr": algorithm.learning_rate,
+            "optim.lr": learning_rate(c),
             "policy_loss.loss_mode": algorithm.policy_loss_mode,
             "use_kl_loss": algorithm.use_kl_loss,
             "kl_loss_coef": algorithm.kl_loss_coef,

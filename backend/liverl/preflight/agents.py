@@ -7,6 +7,7 @@ import ast
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from liverl.util.decode import decode_yaml
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular, read_text
+
+PARSED = 8  # sources and documents that are kept while a run is checked
 
 
 def modules(config: RunConfig) -> tuple[str, ...]:
@@ -39,6 +42,14 @@ def modules(config: RunConfig) -> tuple[str, ...]:
 
 def checks(config: RunConfig, answer: Answer | None) -> Iterator[Check]:
     """What is set of ``agent`` and ``reward``. ``answer``: of verl's environment; None if there is none yet."""
+    try:
+        yield from _of_each(config, answer)
+    finally:
+        _parsed.cache_clear()
+        _decoded.cache_clear()
+
+
+def _of_each(config: RunConfig, answer: Answer | None) -> Iterator[Check]:
     agent = config.agent
     for key, words in (("agent.command", agent.command), ("agent.verifier", agent.verifier)):
         if words:
@@ -107,8 +118,14 @@ def _tree(file: Path) -> ast.Module:
         SyntaxError: it is no Python.
         ValueError: it has characters that no source has, or expressions that are too deep for this Python.
     """
+    return _parsed(read_regular(file))
+
+
+# The checks of one run read the same few files many times: each is parsed once, unless it changes meanwhile
+@lru_cache(maxsize=PARSED)
+def _parsed(source: bytes) -> ast.Module:
     try:
-        return ast.parse(read_regular(file))
+        return ast.parse(source)
     except (RecursionError, MemoryError) as error:
         raise ValueError("its expressions are too deep to be read") from error
 
@@ -150,7 +167,7 @@ def _classes(file: Path) -> list[str]:
         ValueError: it is not one; the text names the file.
     """
     try:
-        document: Any = decode_yaml(read_text(file))
+        document = _decoded(read_text(file))
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
@@ -162,6 +179,11 @@ def _classes(file: Path) -> list[str]:
         if not isinstance(tool, dict) or "." not in str(tool.get("class_name", "")):
             raise ValueError(f"{file}: tools[{number}] has no class_name such as my_tools.Search")
     return [str(tool["class_name"]) for tool in tools]
+
+
+@lru_cache(maxsize=PARSED)
+def _decoded(text: str) -> Any:
+    return decode_yaml(text)
 
 
 def _python_file(key: str, file: Path, answer: Answer | None) -> Check:

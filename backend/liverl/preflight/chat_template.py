@@ -23,7 +23,9 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json, decode_loose_json
 from liverl.util.regular_file import read_regular
 
-SECONDS = 6.0  # that a template may take, with the start of its process
+SECONDS = (
+    120.0  # for an answer; its process ends after seconds of CPU time, so only a busy machine takes longer
+)
 _LARGEST = 1 << 20  # bytes of a template; those of models have some 10 KiB
 _LARGEST_TOKENIZER = 64 << 20  # bytes of tokenizer_config.json, which may list thousands of added tokens
 _TOOL_USE, _DEFAULT = "tool_use", "default"  # names of templates in a list (transformers)
@@ -140,7 +142,7 @@ def probe(template: Template) -> Probe:
     """What ``template`` makes of a call. Starts a process, which is ended after ``SECONDS``.
 
     Raises:
-        NoTemplate: no template can be rendered here.
+        NoTemplate: no template can be rendered here, or not in time: no fault of the template.
     """
     thought = "</think>" in template.text
     if not template.text.strip():
@@ -203,8 +205,9 @@ def _render(template: Template, conversations: Sequence[Mapping[str, Any]]) -> l
             check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise ValueError(f"rendering it does not end: it was stopped after {SECONDS:g} s") from None
-    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        text = f"the chat template of {template.place} was not rendered within {SECONDS:g} s: this machine is too busy"
+        raise NoTemplate(text) from None
+    if process.returncode == -signal.SIGXCPU:
         raise ValueError("rendering it does not end: it was stopped after some seconds of CPU time")
     try:
         return decode_json(process.stdout, type=list[_Rendered])

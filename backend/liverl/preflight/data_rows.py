@@ -20,7 +20,7 @@ from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
-from liverl.config.sizing import bare_key, model_path
+from liverl.config.sizing import TRAIN_FILES, TRAIN_INDEX, bare_key, data_paths, model_path
 from liverl.config.trainer_mode import fully_async, rollout_prompts, step_prompts
 from liverl.model import Check
 from liverl.preflight import rows_program
@@ -36,7 +36,6 @@ _PROMPT_KEY = "data.prompt_key"
 _MEDIA_KEYS = {"data.image_key": "images", "data.video_key": "videos", "data.audio_key": "audios"}
 _FILTER = "data.filter_overlong_prompts"
 _CHARACTERS = 32  # of a token: more than in any text, so that what is longer has too many tokens
-_TRAIN = "data.train_index"
 ROWS = "docs/own-run.md#rows has a complete example of rows, and the lines that write them"
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
@@ -143,15 +142,35 @@ def ask(
 
 def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Iterator[Check]:
     """One check per file. ``names``: of the files, by configuration key. Pure."""
+    train = [key for key in data_paths(config) if of_training(key)]
+    first = train[0] if train and names.keys() >= {*train} else ""
     for key, name in names.items():
         file = answer.files[key]
         fault = _fault(config, file, answer.scored)
         if fault:
             yield Check(key, "fail", f"{name}: {fault}", fix=ROWS)
-        elif key == _TRAIN and (few := _too_few(config, name, file)) is not None:
+        elif key == first and (few := _too_few(config, key, _together(answer, names, train))) is not None:
             yield few
         else:
             yield Check(key, "ok", f"{name}: {_kinds(config, file)}{_unchecked(config, file, answer)}")
+
+
+def of_training(key: str) -> bool:
+    """Whether a key of ``sizing.data_paths`` names rows that are trained."""
+    return key == TRAIN_INDEX or key.partition("[")[0] == TRAIN_FILES
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    """Rows of one file or of several. ``name``: of the file, or how many they are."""
+
+    name: str
+    count: int
+
+
+def _together(answer: Answer, names: Mapping[str, str], keys: Sequence[str]) -> _Rows:
+    counts = [answer.files[key].count for key in keys]
+    name = names[keys[0]] if len(keys) == 1 else f"{quantity(len(keys), 'file')} of {TRAIN_FILES} together"
+    return _Rows(name, sum(counts))
 
 
 def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
@@ -262,40 +281,40 @@ def _too_long(config: RunConfig, file: File, number: int, row: Mapping[str, Any]
     )
 
 
-def _too_few(config: RunConfig, name: str, file: File) -> Check | None:
-    """The check of a file with fewer rows than the training takes; None if there are enough."""
+def _too_few(config: RunConfig, key: str, rows: _Rows) -> Check | None:
+    """The check of fewer rows than the training takes; None if there are enough."""
     if fully_async(config):  # it goes through the rows until it has its prompts, or the epochs are over
-        return _too_few_prompts(config, name, file)
-    batch = config.training.train_batch_size
-    if file.count >= batch:
+        return _too_few_prompts(config, key, rows)
+    batch, count = config.training.train_batch_size, rows.count
+    if count >= batch:
         return None
-    patch = largest(config, file.count)
-    rows = f"{file.count} {plural(file.count, 'row')}"
-    text = f"{name}: has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
+    patch = largest(config, count)
+    has = f"{rows.name}: has {quantity(count, 'row')}"
+    text = f"{has}, and training.train_batch_size is {batch}: verl trains whole batches only"
     fix = (
         f"add rows, or train on smaller batches: {set_options(patch)}"
         if patch
-        else f"add rows: no batch of at most {file.count} fits the GPUs"
+        else f"add rows: no batch of at most {count} fits the GPUs"
     )
-    return Check(_TRAIN, "fail", text, fix=fix, patch=patch, guess=bool(patch))
+    return Check(key, "fail", text, fix=fix, patch=patch, guess=bool(patch))
 
 
-def _too_few_prompts(config: RunConfig, name: str, file: File) -> Check | None:
+def _too_few_prompts(config: RunConfig, key: str, rows: _Rows) -> Check | None:
     prompts, epochs, each = rollout_prompts(config), config.training.total_epochs, step_prompts(config)
-    most = file.count * epochs
+    most = rows.count * epochs
     needed = prompts or each
     if most >= needed:
         return None
-    rows = f"{quantity(file.count, 'row')} x training.total_epochs {epochs} = {quantity(most, 'prompt')}"
+    words = f"{rows.name}: {quantity(rows.count, 'row')} x training.total_epochs {epochs} = {quantity(most, 'prompt')}"
     text = (
-        f"{name}: {rows}; one version of the parameters takes {each}"
+        f"{words}; one version of the parameters takes {each}"
         if prompts is None
-        else f"{name}: {rows}, but {prompts} are to be sampled: verl would end after {most // each} of "
+        else f"{words}, but {prompts} are to be sampled: verl would end after {most // each} of "
         f"{prompts // each} {plural(prompts // each, 'version')}"
     )
-    patch = {"training.total_epochs": str(-(-needed // max(1, file.count)))}
+    patch = {"training.total_epochs": str(-(-needed // max(1, rows.count)))}
     fix = f"add rows, or train more epochs: {set_options(patch)}"
-    return Check(_TRAIN, "fail", text, fix=fix, patch=patch, guess=True)
+    return Check(key, "fail", text, fix=fix, patch=patch, guess=True)
 
 
 def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mapping[str, Any]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.model import Check
+from liverl.preflight import data_rows
 from liverl.preflight.registry import own_verl
 from liverl.preflight.verl import NEVER, VAL, validation
 from liverl.util.plural import quantity
@@ -19,9 +21,9 @@ def own_lines(config: RunConfig, checks: Sequence[Check]) -> Iterator[str]:
     """Rows, reward, agent, validation and what is built first; nothing for a run that verl does not train."""
     if not own_verl(config):
         return
-    rows = next((check for check in checks if check.name == "data.train_index"), None)
-    if rows is not None:
-        yield f"rows       {rows.text}"
+    for check in checks:
+        if data_rows.of_training(check.name):
+            yield f"rows       {check.text}"
     file, _, name = config.reward.function.rpartition(":")
     own = (
         f"{os.path.basename(file)}:{name}"
@@ -46,4 +48,12 @@ def _validation(config: RunConfig) -> str:
     parts += ["before the training"] if when.before else []
     if not parts:
         return f"never: {NEVER}"
-    return f"{' and '.join(parts)}, on {config.data.val_index or VAL + ' (not set)'}"
+    return f"{' and '.join(parts)}, on {_validated_on(config)}"
+
+
+def _validated_on(config: RunConfig) -> str:
+    given = sizing.override(config, sizing.VAL_FILES)
+    if given is None:
+        return config.data.val_index or f"{VAL} (not set)"
+    files = sizing.val_files(config)
+    return ", ".join(files) if files else str(given)

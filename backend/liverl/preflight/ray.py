@@ -15,7 +15,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.ray import LEAST_SHM, temp_dir
 from liverl.plan.spec import Plan, RayPlan
-from liverl.procs.cpu_limits import CpuLimits, cpu_limits
+from liverl.util.cpu_limits import CpuLimits, cpu_limits
 
 # Linux: sun_path has 108 bytes, one of them for the end.
 _SOCKET_BYTES = 107

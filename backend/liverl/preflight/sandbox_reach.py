@@ -97,7 +97,7 @@ def _image(plan: Plan, config: RunConfig, docker: Docker) -> tuple[str, tuple[st
         DockerError: the daemon cannot be asked.
         ValueError: the rows cannot be read.
     """
-    python, name = interpreter(plan), sizing.train_file(config)
+    python, name = interpreter(plan), next(iter(sizing.train_files(config) or ()), "")
     if python is None or not name or "://" in name:
         raise ValueError("the rows of the data are not known here")
     prompts = data_rows.prompts_of(config)

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
+from liverl.config import conditions as when
+from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
@@ -53,10 +55,21 @@ class _Asked:
             os.stat(path)
 
 
+def _overridden(config: RunConfig) -> dict[str, str]:
+    """The data files that ``trainer.overrides`` names."""
+    if not when.verl_trainer(config):
+        return {}
+    ours = (sizing.TRAIN_INDEX, sizing.VAL_INDEX)
+    return {
+        key: path for key, path in sizing.data_paths(config).items() if key not in ours and "://" not in path
+    }
+
+
 def _places(plan: Plan, config: RunConfig) -> Mapping[str, str]:
     """What of the run is where: key or words -> path."""
     model = named(config)
     places = {
+        **_overridden(config),
         model.key: model.name,
         "data.train_index": config.data.train_index,
         "data.val_index": config.data.val_index,

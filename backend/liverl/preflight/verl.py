@@ -39,6 +39,7 @@ from liverl.util.regular_file import open_binary
 # What `main_ppo` imports; TransferQueue and cachetools are not among the packages that verl itself requires.
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
+_ROWS_SECONDS = 40.0  # to read rows, of all files together
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
 VAL = "data.val_index"
 NEVER = "training.test_freq is not above 0, and training.val_before_train is false"
@@ -180,10 +181,13 @@ def data(plan: Plan, config: RunConfig) -> Iterator[Check]:
     """The data, and the user's agents and reward. verl's environment is asked about them if it exists."""
     files = list(data_files(config))
     there = {check.name for check in files if check.status == "ok"}
-    names = {key: name for key, name in _files(config).items() if key in there and "://" not in name}
+    names = {
+        key: name for key, name in sizing.data_paths(config).items() if key in there and "://" not in name
+    }
     python, answer, modules = interpreter(plan), None, agents.modules(config)
     if python is not None and (names or modules):
         prompts = data_rows.prompts_of(config)
+        prompts = replace(prompts, seconds=min(prompts.seconds, _ROWS_SECONDS / max(1, len(names))))
         try:
             answer = data_rows.ask(python, names, modules, config.agent.path, prompts)
         except ValueError as error:
@@ -194,7 +198,25 @@ def data(plan: Plan, config: RunConfig) -> Iterator[Check]:
     for check in files:
         found = read.get(check.name) or _unread(config, check, names.get(check.name, ""))
         yield _validated(config, _with_tasks(config, answer, found, names))
+    yield from _untold(config)
     yield from agents.checks(config, answer)
+
+
+def _untold(config: RunConfig) -> Iterator[Check]:
+    """Files of ``trainer.overrides`` that only Hydra can tell; and several training files that stand in for those of
+    the validation."""
+    train, validated = sizing.train_files(config), sizing.val_files(config)
+    stands_in = not sizing.names_val_files(config)
+    if train is None:
+        yield Check(sizing.TRAIN_FILES, "skipped", _not_read(config, sizing.TRAIN_FILES))
+    if validated is None and not stands_in:
+        yield Check(sizing.VAL_FILES, "skipped", _not_read(config, sizing.VAL_FILES))
+    if stands_in and (validated is None or len(validated) > 1):
+        yield _of_training(config, f"those of {sizing.TRAIN_FILES}")
+
+
+def _not_read(config: RunConfig, key: str) -> str:
+    return f"{sizing.override(config, key)}: no path or list of paths, so that no file was looked at"
 
 
 def _unread(config: RunConfig, check: Check, name: str) -> Check:
@@ -216,18 +238,23 @@ def _unread(config: RunConfig, check: Check, name: str) -> Check:
 
 def _validated(config: RunConfig, check: Check) -> Check:
     """The check of the validation's rows, with what becomes of them."""
-    if check.name != VAL or check.status == "fail":
+    if check.name.partition("[")[0] not in (VAL, sizing.VAL_FILES) or check.status == "fail":
         return check
-    off = not validates(config)
-    if not config.data.val_index and config.data.train_index:
-        words = f"{VAL} is not set, so that verl gets the training rows in its place ({check.text})"
-        if off:
-            return replace(check, text=f"{words}; {NO_VALIDATION}")
-        fix = f"set {VAL} to other rows, or training.test_freq: -1 and training.val_before_train: false"
-        return Check(VAL, "warn", f"{words}: a validation on rows that are trained on says little", fix=fix)
-    if off and config.data.val_index:
+    if not sizing.names_val_files(config) and sizing.names_train_files(config):
+        return _of_training(config, check.text, check)
+    if not validates(config) and sizing.names_val_files(config):
         return replace(check, text=f"{check.text}; {NO_VALIDATION}")
     return check
+
+
+def _of_training(config: RunConfig, rows: str, check: Check | None = None) -> Check:
+    """The check of a validation on the training's rows. ``check``: of these."""
+    words = f"{VAL} is not set, so that verl gets the training rows in its place ({rows})"
+    if not validates(config):
+        text = f"{words}; {NO_VALIDATION}"
+        return replace(check, text=text) if check is not None else Check(VAL, "skipped", text)
+    fix = f"set {VAL} to other rows, or training.test_freq: -1 and training.val_before_train: false"
+    return Check(VAL, "warn", f"{words}: a validation on rows that are trained on says little", fix=fix)
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -270,7 +297,7 @@ def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: M
 
 def data_files(config: RunConfig) -> Iterator[Check]:
     """The parquet files; a run without them fails when its data is loaded."""
-    if sizing.is_smoke(config) and not (config.data.train_index or config.data.val_index):
+    if sizing.is_smoke(config) and not (sizing.names_train_files(config) or sizing.names_val_files(config)):
         folder = sizing.smoke_directory(config)
         made = Path(folder, "val.parquet").is_file()
         yield Check(
@@ -279,18 +306,12 @@ def data_files(config: RunConfig) -> Iterator[Check]:
             f"{folder}: " + ("exists" if made else "will be created at the start of the run"),
         )
         return
-    files = _files(config)
-    for key, name in files.items():
+    for key, name in sizing.data_paths(config).items():
         found = parquet(key, name)
-        if (
-            key == "data.val_index" and name == files["data.train_index"]
-        ):  # verl wants a file: it gets that one
+        of_training = key == VAL and not config.data.val_index  # verl wants a file: it gets that one
+        if of_training or key not in (sizing.TRAIN_INDEX, VAL):  # no key that a patch could set
             found = replace(found, patch={}, guess=False)
         yield found
-
-
-def _files(config: RunConfig) -> dict[str, str]:
-    return {"data.train_index": sizing.train_file(config), "data.val_index": sizing.val_file(config)}
 
 
 def parquet(key: str, name: str) -> Check:

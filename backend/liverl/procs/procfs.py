@@ -13,14 +13,17 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class Proc:
+_KERNEL_THREAD = 0x200000  # PF_KTHREAD of a process's flags
+
+
+class Proc(Struct, frozen=True):
     """One line of /proc/PID/stat. ``tick`` is the start time in clock ticks since boot; pid and tick together
-    identify a process even after its pid is reused."""
+    identify a process even after its pid is reused. ``kernel``: it is a thread of the kernel, which never gets
+    another parent or session."""
 
     pid: int
     ppid: int
@@ -29,6 +32,7 @@ class Proc:
     tick: int
     state: str
     comm: str
+    kernel: bool = False
 
     @property
     def zombie(self) -> bool:
@@ -53,6 +57,7 @@ def parse_stat(text: bytes) -> Proc:
         tick=int(rest[19]),
         state=rest[0].decode("ascii", "replace"),
         comm=text[left + 1 : right].decode("utf-8", "replace"),
+        kernel=bool(int(rest[6]) & _KERNEL_THREAD),
     )
 
 
@@ -183,11 +188,8 @@ def environment_tag(pid: int, name: bytes = b"LIVERL_RUN") -> str | None:
     text = _slurp(f"/proc/{pid}/environ")
     if not text:
         return None
-    prefix = name + b"="
-    for item in text.split(b"\0"):
-        if item.startswith(prefix):
-            return item[len(prefix) :].decode("utf-8", "replace")
-    return None
+    _, found, rest = (b"\0" + text).partition(b"\0" + name + b"=")
+    return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None
 
 
 def tagged(tag: str, run_dir: Path) -> list[Proc]:
@@ -261,8 +263,7 @@ def pid_era() -> str:
 # --- sockets ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """The process that listens on a port. ``pid`` is None if the process is not visible to us."""
 
     pid: int | None

@@ -11,13 +11,17 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 _NEAR = 7 * 86400.0  # seconds from the recording within which a number is taken for a time
+_SAME_HOURS = 2 * 3600.0  # the same for a time of day, which may be a duration
 # Each alternative begins with a digit, and looks behind it only then: so the search skips what is no digit.
 _STAMP = re.compile(
     rb"(?P<unix>1(?<![\w.]1)\d{9})(?P<milli>\d{3})?(?P<fraction>\.\d{1,9})?(?![\w.])"
     rb"|(?P<stamp>(?:2(?<!\d2)0\d\d-[01]\d-|[01](?<!\d[01])\d-|[01](?<=\b[DIWEF][01])\d)"
     rb"[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)(?!\d)"
     rb"(?P<rest>(?:[.,]\d{1,9})?)(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    # a time of day that begins a line, as LiteLLM's: 19:01:21 - LiteLLM Proxy:WARNING
+    rb"|(?P<clock>[0-2](?<![^\n][0-2])\d:[0-5]\d:[0-5]\d)(?=[ ,.]\D|[,.]\d)"
 )
+_DAY = 86400.0
 
 
 class ReplayClock(NamedTuple):
@@ -46,6 +50,8 @@ class ReplayClock(NamedTuple):
         def shifted(match: re.Match[bytes]) -> bytes:
             if match["unix"] is not None:
                 return self._number(match)
+            if match["clock"] is not None:
+                return self._time_of_day(match["clock"])
             stamp, zone = match["stamp"], match["zone"]
             new = known.get((stamp, zone))
             if new is None:
@@ -71,6 +77,18 @@ class ReplayClock(NamedTuple):
         else:
             new = f"{int(shown)}".encode()
         return new if len(new) == len(text) else text
+
+    def _time_of_day(self, clock: bytes) -> bytes:
+        hours, minutes, seconds = map(int, clock.split(b":"))
+        after_midnight = hours * 3600 + minutes * 60 + seconds
+        midnight = self.begin - (self.begin + self.utc_offset) % _DAY
+        at = min(
+            (midnight + after_midnight + days * _DAY for days in (-1, 0, 1)),
+            key=lambda at: abs(at - self.begin),
+        )
+        if hours > 23 or abs(at - self.begin) > _SAME_HOURS:
+            return clock
+        return time.strftime("%H:%M:%S", time.localtime(int(self.shown(at)))).encode()
 
     def _stamp(self, stamp: bytes, zone: bytes | None) -> bytes:
         text = stamp.decode()

@@ -7,6 +7,7 @@ rules; what only a backend measures comes from the tables.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext
 from liverl.diagnose.where import NewestStepTime
 from liverl.model import Inert, Snapshot, StepMetrics, TrialsStatus
+from liverl.observe.metrics.rewards import judged_anew
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.replica_names import replica_names
+from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.scanner import TRIALS
 from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
 from liverl.offline.readings import FileReadings
 from liverl.replay.archive import Recording, RecordingError
@@ -31,6 +35,7 @@ from liverl.replay.timeline import Change, changes
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
+from liverl.supervise.services.unused_environments import unused
 from liverl.util.append import append_whole, write_all
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.modes import make_directory
@@ -39,6 +44,8 @@ from liverl.util.regular_file import open_append
 PROJECT = "demo"  # of every replayed run
 # What the rules see of the time before the first picture, so that alerts which have to last some time are there.
 PREROLL_S, PREROLL_EACH_S = 60.0, 10.0
+# The rules see a state at least so often, however far a replay goes at once: an alert began when it began.
+EACH_S = 1.0
 INDEX_S = 1.0  # seconds between two entries in the time index of a log
 
 
@@ -52,7 +59,9 @@ class Player:
         self._tables = recording.tables
         self._changes = changes(recording.growth, recording.files, recording.about.begin)
         self._next = 0  # in _changes
+        self._seen = self.about.begin  # the time of the newest state
         self._indexed: dict[str, tuple[int, float]] = {}  # log -> its size, time of its newest index entry
+        self._steps = _steps_of({*recording.files, *(row.path for row in recording.growth)})
         self._files = FileReadings(self.run.path)
         self._step_time = NewestStepTime()
         self._diagnosis = Diagnosis(RULES)
@@ -76,9 +85,9 @@ class Player:
         """
         at = self.about.begin - PREROLL_S
         while at < self.about.begin:
-            self.state(at)
+            self._state(at)
             at += PREROLL_EACH_S
-        return self.state(self.about.begin)
+        return self._state(self.about.begin)
 
     def state(self, at: float) -> Snapshot:
         """Let the files grow to the recorded time ``at``, which never decreases, and return the run's state then.
@@ -86,6 +95,12 @@ class Player:
         Raises:
             RecordingError, OSError: see ``begin``.
         """
+        while self._seen + EACH_S < at:
+            self._state(self._seen + EACH_S)
+        return self._state(at)
+
+    def _state(self, at: float) -> Snapshot:
+        self._seen = at
         self._grow(at)
         snapshot = self._snapshot(at)
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
@@ -173,10 +188,14 @@ class Player:
             raise RecordingError(f"its tables are not of this version: {error}") from error
         metrics, trials = self._files.metrics(), self._files.trials.scan(now=shown)
         trainer, result = read_object(self.run.trainer) or {}, self.run.read_result()
+        if result is not None:
+            course = self._files.rewards.course
+            result = msgspec.structs.replace(result, summary=judged_anew(result.summary, course))
         return msgspec.structs.replace(
             base,
             seq=self._seq(),
             state=result.state if result is not None else base.state,
+            services=base.services if result is None else tuple(unused(base.services, result.ended_at)),
             phase=self._phase(base, trainer, metrics, trials),
             step=_most(base.step, trainer.get("step"), metrics and metrics.step),
             step_seconds=self._files.step_seconds,
@@ -191,14 +210,23 @@ class Player:
             result=result,
         )
 
-    @staticmethod
     def _phase(
-        base: Snapshot, trainer: dict[str, Any], metrics: StepMetrics | None, trials: TrialsStatus
+        self, base: Snapshot, trainer: dict[str, Any], metrics: StepMetrics | None, trials: TrialsStatus
     ) -> str:
         """What the run is doing. Without a report of the trainer, as it was recorded; verl's writes none, and is judged
-        by its files as in a live run."""
+        by its files as in a live run, but in a step whose trials the recording does not have."""
         if not trainer and base.topology != "managed":
             trainer = verl_trainer_facts(metrics, trials, base.trials_per_step)
+            step = int(trainer["step"]) + 1
+            total = base.total_steps or 0
+            if (
+                self._steps is not None
+                and step not in self._steps
+                and step <= total
+                and base.state == "running"
+            ):
+                begin = f"step {step}/{total}"  # what was recorded may be a look older than the metrics
+                return base.phase if base.phase.startswith(f"{begin}:") else begin
         if not trainer:
             return base.phase
         return phase_words(base.state, base.services, base.replicas, trainer, base.total_steps, trials)
@@ -207,6 +235,13 @@ class Player:
         from liverl.control.history import last_events
 
         return next((event.seq for event in last_events(self.run.path, 1)), 0)
+
+
+def _steps_of(paths: Iterable[str]) -> frozenset[int] | None:
+    """The steps of which there are trials; None where no folder says of which step its trials are. Validations have no
+    folder of a step."""
+    folders = {path.split("/")[1] for path in paths if path.startswith(f"{TRIALS}/")}
+    return frozenset(int(step[1]) for step in map(STEP_DIR.fullmatch, folders) if step is not None) or None
 
 
 def _most(*numbers: Any) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from liverl.model import Result
-from liverl.rundir.index import default_run_root
+from liverl.rundir.state_home import default_run_root
 
 
 def resume_command(run_dir: Path) -> str:
@@ -53,8 +53,8 @@ def next_command(result: Result) -> str | None:
 
 
 def attach_command(run_dir: Path) -> str:
-    """``liverl-tui attach project/name``, which finds a live run of this host under any root."""
-    return f"liverl-tui attach {shlex.quote(_name(run_dir))}"
+    """``liverl-tui attach RUN``."""
+    return f"liverl-tui attach {run_words(run_dir)}"
 
 
 def status_command(run_dir: Path) -> str:
@@ -66,6 +66,11 @@ def ended_commands(run_dir: Path) -> str:
     """What shows more of a run that has ended: its trials, and its report. One line."""
     run = run_words(run_dir)
     return f"its trials: liverl-tui trials ls {run}   its report: liverl-tui report {run}"
+
+
+def run_option(run_dir: str) -> str:
+    """`` --run RUN`` behind a command; "" where the run has no directory, as one that is watched."""
+    return f" --run {run_words(Path(run_dir))}" if run_dir else ""
 
 
 def run_words(run_dir: Path) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
@@ -18,6 +19,7 @@ from liverl.rundir.layout import (
     hostname,
     write_atomic,
 )
+from liverl.rundir.state_home import default_run_root, index_root
 from liverl.util.decode import decode_loose_json
 from liverl.util.modes import make_directory
 from liverl.util.nearest import nearest
@@ -38,31 +40,6 @@ class NoLiveRun(RunLookupError):
     def __init__(self, message: str, known: tuple[RunInfo, ...] = ()) -> None:
         super().__init__(message)
         self.known = known
-
-
-def _state_home() -> Path:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "liverl"
-
-
-def default_run_root() -> Path:
-    """Return the run root used unless the configuration sets one: ``$XDG_STATE_HOME/liverl/runs``."""
-    return _state_home() / "runs"
-
-
-def index_root() -> Path:
-    """Return ``$XDG_STATE_HOME/liverl/index`` (default under ``~/.local/state``), which has one folder per
-    host.
-
-    It is next to the default run root, not in it, as a project may have the same name as a host.
-    """
-    return _state_home() / "index"
-
-
-def interface_root() -> Path:
-    """Return the directory for what the interface cannot write into a run directory."""
-    return _state_home() / "interface"
 
 
 def run_hash(run_dir: Path) -> str:
@@ -105,8 +82,7 @@ def _indexed(host: str) -> Iterator[tuple[Path, Path]]:
             continue
 
 
-@dataclass(frozen=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True):
     """One run of a list.
 
     ``state``: live; elsewhere (live on another host); orphaned (the backend died in this boot without a

@@ -10,9 +10,11 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from liverl.procs import procfs
 from liverl.util import atomic_file
@@ -48,8 +50,7 @@ def maker_of(name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match is not None else None
 
 
-@dataclass(frozen=True)
-class RunDir:
+class RunDir(Struct, frozen=True):
     """Paths of the files in one run directory. Creates nothing."""
 
     path: Path
@@ -228,22 +229,39 @@ class RunDir:
         return any(os.path.lexists(path) for path in files)
 
     def read_result(self) -> Result | None:
-        """Return ``result.json``, or None if it is missing or invalid."""
-
+        """Return ``result.json``, or None if it is missing or invalid. Of a run that has been copied its commands and
+        paths name the copy."""
         from liverl.model import Result
+        from liverl.rundir.commands import resume_command
 
         try:
-            return decode_json(read_regular(self.result), type=Result)
+            data = read_regular(self.result)
+            result = decode_json(data, type=Result)
+            if result.resume is None or result.resume == resume_command(self.path):
+                return result
+            return decode_json(self._here(data), type=Result)
         except (OSError, ValueError, RecursionError):
             return None
 
+    def _here(self, data: bytes) -> bytes:
+        """The content of a file in JSON, with the paths of the directory in which it lies now."""
+        from msgspec.json import encode
+
+        from liverl.rundir.copied import all_here, made_in
+
+        recorded = made_in(self.path)
+        return data if recorded is None else encode(all_here(decode_json(data), self.path, recorded))
+
     def read_snapshot(self) -> Snapshot | None:
-        """Return ``snapshot.json``, or None if it is missing or invalid (written by another version)."""
+        """Return ``snapshot.json``, or None if it is missing or invalid (written by another version). Of a
+        run that has been copied its commands and paths name the copy."""
 
         from liverl.snapshot_json import decode_snapshot
 
         try:
-            return decode_snapshot(read_regular(self.snapshot))
+            data = read_regular(self.snapshot)
+            snapshot = decode_snapshot(data)
+            return snapshot if snapshot.run_dir == str(self.path) else decode_snapshot(self._here(data))
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -285,8 +303,7 @@ class OpenDirectory:
 # --- the backend's record and its liveness --------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BackendRecord:
+class BackendRecord(Struct, frozen=True):
     """Content of ``backend.json``. ``tick`` is field 22 of /proc/PID/stat (clock ticks since boot),
     ``started_at`` Unix seconds."""
 
@@ -299,22 +316,19 @@ class BackendRecord:
     version: str
 
 
-@dataclass(frozen=True)
-class LiveBackend:
+class LiveBackend(Struct, frozen=True):
     """The backend runs on this host."""
 
     record: BackendRecord
 
 
-@dataclass(frozen=True)
-class DeadBackend:
+class DeadBackend(Struct, frozen=True):
     """No backend runs."""
 
     record: BackendRecord | None  # None: no backend was ever started, or its record is unreadable
 
 
-@dataclass(frozen=True)
-class RemoteBackend:
+class RemoteBackend(Struct, frozen=True):
     """The backend runs on another host, as its heartbeat is recent."""
 
     host: str
@@ -350,7 +364,7 @@ def write_backend(run_dir: Path, record: BackendRecord) -> None:
     Raises:
         OSError: the directory is not writable or the disk is full.
     """
-    write_atomic(RunDir(run_dir).backend, record.__dict__)
+    write_atomic(RunDir(run_dir).backend, asdict(record))
 
 
 def touch_backend(run_dir: Path) -> None:

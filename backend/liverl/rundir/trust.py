@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from liverl.util import posix_acl
 from liverl.util.posix_acl import Acl
 
 
-@dataclass(frozen=True)
-class PathFacts:
+class PathFacts(Struct, frozen=True):
     """What ``stat`` and its access control list say of one path, which is absolute and without symbolic links.
 
     ``parent``: a directory above the run's files; ``owner``: the owner's name; ``own_group``: its group has no member
@@ -37,8 +37,7 @@ class PathFacts:
         return f"{stat.S_IMODE(self.mode):04o}"
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The user who wants to execute or end something. ``unmapped``: the user id that stands for all users that this
     user namespace does not know; None outside of one."""
 
@@ -46,8 +45,7 @@ class Caller:
     unmapped: int | None = None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One path that others can change. ``cure``: a command that mends it, or "" if there is none."""
 
     path: str
@@ -55,8 +53,7 @@ class Finding:
     cure: str = ""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """``refused``: reasons not to execute or end anything; ``warnings``: paths that a group can change."""
 
     refused: tuple[Finding, ...] = ()

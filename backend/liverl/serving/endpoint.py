@@ -6,7 +6,8 @@ Managed replicas are services of ours; verl's are Ray actors that discovery find
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from liverl.control.messages import CommandError
 from liverl.model import IN_WORKERS, ServiceState
@@ -14,8 +15,7 @@ from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 
 
-@dataclass(frozen=True)
-class ReplicaEndpoint:
+class ReplicaEndpoint(msgspec.Struct, frozen=True):
     """One replica. ``address``: ``http://host:port`` where it responds or will respond; None = not known.
     ``generation`` counts its processes: facts about an older one are void. ``since``: Unix time at which it entered
     ``state``."""

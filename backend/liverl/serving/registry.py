@@ -32,7 +32,7 @@ from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
 from liverl.observe.engine.store import EngineStore
 from liverl.plan.spec import Plan
 from liverl.rundir.journal import read_object
-from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
+from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoints
 from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.replica_deaths import ReplicaDeaths
 from liverl.serving.replica_source import ReplicaSource
@@ -122,14 +122,16 @@ class ReplicaRegistry:
         ours = slot_endpoints(self.supervisor.slots.values(), self.kind)
         return [*ours, *(self.source.endpoints() if self.source is not None else ())]
 
-    def _endpoint(self, name: str) -> ReplicaEndpoint | None:
-        """The replica of that name as it is now; None without one. Does not build the endpoints of all our replicas, as
-        it is called for each of them at every poll."""
-        slot = self.supervisor.slots.get(name)
+    def _still_serves(self, endpoint: ReplicaEndpoint) -> bool:
+        """Whether the same process of a replica serves now. Does not make the endpoints of all our replicas, as it is
+        asked of each of them at every poll."""
+        slot = self.supervisor.slots.get(endpoint.name)
         if slot is not None:
-            return slot_endpoint(slot, self.kind)
-        endpoints = self.source.endpoints() if self.source is not None else []
-        return next((endpoint for endpoint in endpoints if endpoint.name == name), None)
+            machine = slot.current.machine
+            return machine.state in state_machine.SERVING and machine.generation == endpoint.generation
+        now = self.source.endpoints() if self.source is not None else ()
+        same = (e for e in now if e.name == endpoint.name and e.generation == endpoint.generation)
+        return any(e.serving for e in same)
 
     def state_of(self, name: str) -> str:
         """``joining``, ``listed`` or ``leaving``."""
@@ -300,7 +302,10 @@ class ReplicaRegistry:
         endpoints = self.endpoints()
         if not any(carrier.exists for carrier in self.carriers) and not endpoints:
             return self.supervisor.pace.until_next(self._interval)  # there is nothing to poll or to publish
-        answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
+        answered: set[str | None] = set()
+        with suppress(OSError):  # of the file of their token: nobody is asked without it
+            headers = bearer(self._token_file)
+            answered.update(await asyncio.gather(*(self._look(one, headers) for one in endpoints)))
         self._answered = answered
         self._note_changed()
         if self.source is not None:
@@ -315,11 +320,11 @@ class ReplicaRegistry:
         if drain is not None:
             await drain()
         self.update()
-        load = (
-            LoadSample(self.supervisor.now(), None, {}) if held_up else self._load(trials, before, answered)
-        )
+        endpoints = self.endpoints()
+        now = self.supervisor.now()
+        load = LoadSample(now, None, {}) if held_up else self._load(endpoints, trials, before, answered)
         self._idle = self._idle.seen(load)
-        waiting = self.complete and any(e.serving and e.name not in self.listed for e in self.endpoints())
+        waiting = self.complete and any(e.serving and e.name not in self.listed for e in endpoints)
         behind = any(carrier.behind for carrier in self.carriers)
         return until_tick(FAST if waiting or behind or self.leaving else self._interval)
 
@@ -361,25 +366,27 @@ class ReplicaRegistry:
                 phases.add((report or {}).get("phase"))
         return bool(phases & _UPDATING)
 
-    async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
+    async def _look(self, endpoint: ReplicaEndpoint, headers: Mapping[str, str]) -> str | None:
         """Read the metrics of one replica; returns its name, or None if they could not be read."""
-        import aiohttp
-
         if endpoint.address is None or not endpoint.serving:
             return None
         try:
-            headers = bearer(self._token_file)
-            status, text = await self.supervisor.http.get(endpoint.address + "/metrics", 3.0, headers=headers)
-        except (OSError, TimeoutError, aiohttp.ClientError):
+            status, text = await self.supervisor.http.poll(
+                endpoint.address + "/metrics", 3.0, headers=headers, kept=True
+            )
+        except OSError:
             return None  # its ready probe reports that
-        now = self._endpoint(endpoint.name)
-        if status == 200 and now is not None and now.serving and now.generation == endpoint.generation:
+        if status == 200 and self._still_serves(endpoint):
             self.engines.scraped(endpoint.name, self.supervisor.now(), text)
             return endpoint.name
         return None
 
     def _load(
-        self, trials: TrialsStatus, before: Mapping[str, EngineFacts], answered: set[str | None]
+        self,
+        endpoints: list[ReplicaEndpoint],
+        trials: TrialsStatus,
+        before: Mapping[str, EngineFacts],
+        answered: set[str | None],
     ) -> LoadSample:
         """The load of all replicas now, for the detection of idle ones."""
         now, trainer = self.supervisor.now(), self.trainer
@@ -388,7 +395,7 @@ class ReplicaRegistry:
         step = _whole(trainer.get("step")) + 1
         started = next((s.total for s in trials.steps if s.step == step), 0)
         loads = {}
-        for endpoint in self.endpoints():
+        for endpoint in endpoints:
             facts, name = self.engines.get(endpoint.name), endpoint.name
             if facts is None or facts.running is None or name not in answered:
                 loads[name] = Load(may_work=False, busy=False)
@@ -478,7 +485,7 @@ class ReplicaRegistry:
                     generation=endpoint.generation,
                     restarts=endpoint.restarts,
                     gpus=endpoint.gpus,
-                    engine=self.engines.known(endpoint.name),
+                    engine=self.engines.current(endpoint.name, now, self._interval),
                     since=endpoint.since,
                     stage=stage[0] if starting else None,
                     progress=stage[1] if starting else None,

@@ -11,8 +11,8 @@ import os
 import msgspec
 
 from liverl.plan.spec import Plan
-from liverl.procs.cpu_limits import cpu_limits
 from liverl.procs.memory_limit import MemoryLimit
+from liverl.util.cpu_limits import cpu_limits
 from liverl.util.plural import plural, quantity
 
 MOST = 256  # replicas of one run

@@ -17,6 +17,7 @@ from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.newest_file import NewestFile
+from liverl.util.regular_file import read_regular
 
 AGAIN = 1.0  # seconds until a process that has not loaded the list gets another SIGHUP
 
@@ -44,7 +45,6 @@ class RouteFile:
             mode=0o600,  # it may contain the replicas' token
             make_folder=True,
         )
-        self._written_at = 0.0  # Unix time at which the file got that list
         self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
 
     @property
@@ -91,7 +91,7 @@ class RouteFile:
         return self._file.pending
 
     def _written(self, data: bytes) -> None:
-        self._written_sha, self._written_at = self._digest(data), self._supervisor.now()
+        self._written_sha = self._digest(data)
         self._reload_sent.clear()
         self._reload()
         self._supervisor.kick()  # the service may wait for it
@@ -113,16 +113,15 @@ class RouteFile:
             ):
                 continue
             if report.get("pid") == process.pid:
-                if process.started_at > self._written_at:  # it has read the file since, with another list
-                    self._write_again()
-                    return
                 self._reload_sent[process.generation] = now
                 tree.send(process.member, signal.SIGHUP)
 
     def _write_again(self) -> None:
         """Something else has changed the file: write the newest list once more."""
-        self._written_at = self._supervisor.now()
-        text = f"{self.file} was changed by another program, and {self.service} has loaded that; writing it again"
+        text = (
+            f"{self.file} was changed by another program, and {self.service} does not have the run's list; "
+            "writing it again"
+        )
         self._supervisor.say("routes", text, "warning", self.service)
         self._file.put_again()
 
@@ -135,26 +134,43 @@ class RouteFile:
         if slot is None:
             return lambda: lambda: None
         wanted = {i.process.generation for i in slot.instances() if i.process is not None}
-        folder, more = self._folder, self._more(wanted)
+        folder, more, written = self._folder, self._more(wanted), self._written_sha
 
         def read() -> Callable[[], None]:
             reports = {g: read_object(folder / f"status.{g}.json") for g in wanted}
             take_more = more()
             found = {g: r for g, r in reports.items() if r is not None}
-            return partial(self._take, found, wanted, take_more)
+            other = any(r.get("config_sha") not in (None, written) for r in found.values())
+            changed = written if written and other and self._sha_on_disk() != written else None
+            return partial(self._take, found, wanted, take_more, changed)
 
         return read
+
+    def _sha_on_disk(self) -> str | None:
+        """The digest of what the file has now; None if it cannot be read."""
+        try:
+            return self._digest(read_regular(self._supervisor.run_dir / self.file))
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def _more(self, wanted: set[int]) -> Callable[[], Callable[[], None]]:
         """What else to read, as ``reader``. ``wanted``: the generations of living processes."""
         return lambda: lambda: None
 
     def _take(
-        self, reports: dict[int, dict[str, Any]], wanted: set[int], take_more: Callable[[], None]
+        self,
+        reports: dict[int, dict[str, Any]],
+        wanted: set[int],
+        take_more: Callable[[], None],
+        changed: str | None,
     ) -> None:
+        """``changed``: the list that the file had by our last write, and has no more; None: it was not looked at, as
+        the reports name that list, or it has it."""
         self.reports |= reports
         take_more()
         self.reports = {g: r for g, r in self.reports.items() if g in wanted}
+        if changed is not None and changed == self._written_sha and not self._file.pending:
+            self._write_again()
 
     def knows(self) -> bool:
         """Whether the serving process has loaded the newest list. Also True if no process serves."""

@@ -159,18 +159,20 @@ def with_numbers(report: Mapping[str, Any]) -> dict[str, Any]:
     return {**report, "counters": {k: v for k, v in counters.items() if isinstance(v, int | float)}}
 
 
+_WITH_MOMENTS = ("silent", "process_ends")
+
+
 def with_moments(report: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """A report whose silent sessions are silent since times on the clock of ``now`` (Unix seconds of the backend), as
-    far as its process runs on this host: the system's clock may have been set since."""
-    silent = report.get("silent")
-    if not isinstance(silent, list):
-        return dict(report)
-    return {**report, "silent": [_on_our_clock(each, now) for each in silent]}
+    """A report whose silent sessions are silent, and whose processes have ended, since times on the clock of ``now``
+    (Unix seconds of the backend), as far as its process runs on this host: the system's clock may have been set
+    since."""
+    lists = {name: report[name] for name in _WITH_MOMENTS if isinstance(report.get(name), list)}
+    return {**report, **{name: [_on_our_clock(each, now) for each in lists[name]] for name in lists}}
 
 
-def _on_our_clock(silent: Any, now: float) -> Any:
+def _on_our_clock(told: Any, now: float) -> Any:
     try:
-        at = msgspec.convert(silent["at"], Moment)
+        at = msgspec.convert(told["at"], Moment)
     except (KeyError, TypeError, msgspec.ValidationError):
-        return silent
-    return {**silent, "since": now - at.passed()} if at.boot == boot_id() else silent
+        return told
+    return {**told, "since": now - at.passed()} if at.boot == boot_id() else told

@@ -19,7 +19,7 @@ from pathlib import Path
 from liverl.sessions.front import CannotServe, Front
 from liverl.sessions.layout import lock
 from liverl.sessions.service import Handed, Keys, Service
-from liverl.sessions.settings import Settings, read_settings
+from liverl.sessions.settings import read_settings
 from liverl.sessions.shares import processes
 from liverl.sessions.worker import VARIABLE, Inherited, Worker, inherited
 from liverl.util import stack_signal
@@ -48,7 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     try:
         given = inherited(os.environ.pop(VARIABLE, "")) if args.worker is not None else None
-        settings, keys = _read(args.config, given)
+        handed = _read(args.config, given)
+        settings, keys = handed.settings, handed.keys
         listener = socket.socket(fileno=_descriptor(_LISTENER))
         sandboxes = socket.socket(fileno=_descriptor(_SANDBOXES)) if os.environ.get(_SANDBOXES) else None
         generation = int(os.environ.get("LIVERL_GENERATION", "1"))
@@ -61,7 +62,9 @@ def main(argv: list[str] | None = None) -> int:
     gc.set_threshold(*COLLECT)
     try:
         if given is not None:
-            asyncio.run(Service(settings, keys, listener, generation, sandboxes, Worker(given)).run())
+            asyncio.run(
+                Service(settings, keys, listener, generation, sandboxes, Worker(given), handed.differs).run()
+            )
             return 0
         held = lock(settings.folder)  # until this process ends
         count = processes(settings.processes)
@@ -80,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _read(config: Path, given: Inherited | None) -> tuple[Settings, Keys]:
+def _read(config: Path, given: Inherited | None) -> Handed:
     """The settings and keys: of the front, where that has started this process.
 
     Raises:
@@ -88,13 +91,12 @@ def _read(config: Path, given: Inherited | None) -> tuple[Settings, Keys]:
         ValueError: one is not valid.
     """
     if given is not None:
-        handed = Handed.read(given.settings)
-        return handed.settings, handed.keys
+        return Handed.read(given.settings)
     settings = read_settings(config)
     keys = Keys(read_text(settings.control_key_file).strip(), read_text(settings.replica_token_file).strip())
     if not keys.control:
         raise ValueError(f"{settings.control_key_file} is empty; it must have the trainer's key")
-    return settings, keys
+    return Handed(settings, keys)
 
 
 def _descriptor(variable: str) -> int:

@@ -11,14 +11,15 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted
-from liverl.util.decode import decode_loose_json
+from liverl.util.decode import JsonDecoder, decode_loose_json
 from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
 
@@ -26,6 +27,8 @@ from liverl.util.unicode_text import without_surrogates
 BILLING = "x-anthropic-billing-header"
 # Half of a UTF-16 pair, as an escape and as bytes. The escape may also be of a whole pair, or behind a backslash.
 _ESCAPED_HALF, _HALF = re.compile(rb"\\u[dD][89a-fA-F]"), re.compile(rb"\xed[\xa0-\xbf]")
+_decode = JsonDecoder().decode
+_KEPT_ARGUMENTS = 1024  # letters of the arguments of a call that are kept in their one spelling, at most
 _TOOL_CHOICE = {"auto": "auto", "any": "required", "none": "none"}  # Anthropic's word -> OpenAI's
 
 
@@ -37,20 +40,31 @@ def read_body(data: bytes) -> dict[str, Any]:
     """
     try:
         check_json(data)
-        body = decode_loose_json(data, shallow=True)
+        body, strict = _strict(data)
+        if not strict:
+            body = decode_loose_json(data, shallow=True)
     except JsonRefused as error:
         raise BadRequest(str(error)) from None
     except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise BadRequest(f"the body is {kind_of(body)}, not a JSON object")
-    if _may_have_surrogates(data):
+    if not strict and _may_have_surrogates(data):
         try:
             cleaned: dict[str, Any] = without_surrogates(body, "\ufffd")
         except RecursionError:
             raise BadRequest("the body is nested too deeply") from None
         return cleaned
     return body
+
+
+def _strict(data: bytes) -> tuple[Any, bool]:
+    """(what the body is, whether it is JSON in UTF-8 by the letter): then a faster parser reads it, and no text of it
+    can have a lone surrogate."""
+    try:
+        return _decode(data, shallow=True), True
+    except ValueError:
+        return None, False
 
 
 def _may_have_surrogates(data: bytes) -> bool:
@@ -155,16 +169,24 @@ def arguments_text(value: Any) -> str:
     """The arguments of a call as JSON text in one spelling, their keys in the order in which they came; text that is no
     JSON object stays as it is. Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity"."""
     if isinstance(value, str):
-        try:
-            parsed = decode_loose_json(value)
-        except ValueError:
-            return value
-        if not isinstance(parsed, dict):
-            return value
-        if "\\u" in value:
-            parsed = without_surrogates(parsed, "\ufffd")
-        value = parsed
+        return _known_arguments(value) if len(value) <= _KEPT_ARGUMENTS else _arguments_of(value)
     return _dumped(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _arguments_of(text: str) -> str:
+    try:
+        parsed = decode_loose_json(text)
+    except ValueError:
+        return text
+    if not isinstance(parsed, dict):
+        return text
+    if "\\u" in text:
+        parsed = without_surrogates(parsed, "\ufffd")
+    return _dumped(parsed, ensure_ascii=False, separators=(",", ":"))
+
+
+# Each request repeats the calls of its history.
+_known_arguments = lru_cache(maxsize=4096)(_arguments_of)
 
 
 def _dumped(value: Any, **options: Any) -> str:
@@ -212,31 +234,44 @@ def heads(chat: Chat, lane: str = "") -> list[bytes]:
 
     ``lane``: requests of different lanes never share a head.
     """
-    return _heads(chat, lane, following)
-
-
-def _heads(chat: Chat, lane: str, follow: Callable[[bytes, Message], bytes]) -> list[bytes]:
-    tools = json.dumps([lane, chat.tools], sort_keys=True, separators=(",", ":")).encode()
-    head = hashlib.blake2b(tools, digest_size=16).digest()
-    every = [head]
+    every = [_first_head(chat.tools, lane)]
     for message in chat.messages:
-        head = follow(head, message)
-        every.append(head)
+        every.append(following(every[-1], message))
     return every
 
 
+def _first_head(tools: Sequence[dict[str, Any]], lane: str) -> bytes:
+    sorted_tools = json.dumps([lane, tools], sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(sorted_tools, digest_size=16).digest()
+
+
 class HeadCache:
-    """``heads`` for the requests of one session, each of which repeats the history: of a message that was seen behind
-    the same ones only Python's hash is computed again. Keeps no text."""
+    """``heads`` for the requests of one session, each of which repeats the history: what it has of the one before is
+    compared with that, which is faster than a digest by far. Of earlier ones only digests are kept, with Python's
+    hashes of the messages."""
 
     MOST = 1000  # digests that are kept
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, int], bytes] = {}
+        # Lane and tools of the last request, and so on. As JSON 1 is not 1.0, and as they are NaN is not null.
+        self._tools: tuple[str, bytes, Sequence[Any]] | None = None
+        self._messages: Sequence[Message] = ()
+        self._heads: list[bytes] = []
 
     def heads(self, chat: Chat, lane: str = "") -> list[bytes]:
         """See ``heads``."""
-        return _heads(chat, lane, self._following)
+        tools = lane, msgspec.json.encode(chat.tools), chat.tools
+        if tools != self._tools:
+            self._tools, self._messages, self._heads = tools, (), [_first_head(chat.tools, lane)]
+        pairs = enumerate(zip(chat.messages, self._messages))  # noqa: B905 (3.10)
+        least = min(len(chat.messages), len(self._messages))
+        shared = next((n for n, (one, other) in pairs if one != other), least)
+        every = self._heads[: shared + 1]
+        for message in chat.messages[shared:]:
+            every.append(self._following(every[-1], message))
+        self._messages, self._heads = chat.messages, every
+        return every[:]
 
     def _following(self, head: bytes, message: Message) -> bytes:
         place = (head, hash(message))

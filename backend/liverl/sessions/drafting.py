@@ -16,6 +16,7 @@ import msgspec
 
 from liverl.sessions.admission import QueueFull, SampleRequest
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
+from liverl.sessions.id_text import Prompt
 from liverl.sessions.kept import Kept
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, parameters, require_short, room
@@ -383,7 +384,8 @@ class Drafter:
                     )
             # The comparison may have found just now that the segment is in doubt.
             if tail is not None and self._appends and not self._state.rows.doubtful(place.segment):
-                draft.prompt, draft.healed, draft.batch = ids + array("i", tail.ids), tail.healed, tail.batch
+                draft.prompt = Prompt.behind(segment, ids, tail.ids)
+                draft.healed, draft.batch = tail.healed, tail.batch
                 return
         if place.segment is not None:
             draft.place = place.anew
@@ -462,7 +464,7 @@ class Drafter:
     async def _until_its_end(self, engine: Engine, wanted: dict[str, Any], draft: Draft) -> None:
         while True:
             left = wanted["max_tokens"] - len(draft.ids)
-            prompt = draft.prompt + array("i", draft.ids)
+            prompt = draft.prompt + array("i", draft.ids) if draft.ids else draft.prompt
             sampled = await engine.sample(prompt, {**wanted, "max_tokens": left})
             draft.ids += sampled.ids
             draft.logprobs += sampled.logprobs

@@ -9,8 +9,11 @@ from typing import Any, Protocol, TypeVar
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
+from yarl import URL
 
 from liverl.sessions.canonical import object_text
+from liverl.sessions.id_text import ids_json
 from liverl.sessions.local_tokens import SYNTHETIC, nth
 from liverl.sessions.messages import Call, Chat, Message, openai_message
 from liverl.sessions.routes import (
@@ -150,7 +153,9 @@ class HttpEngine:
     def __init__(self, http: aiohttp.ClientSession, url: str, model: str, token: str | None = None) -> None:
         """``url``: of the server, without a path; ``model``: its served name; ``token``: its bearer token."""
         self._http, self._url, self._model = http, url.rstrip("/"), model
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        key = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers = CIMultiDict({**key, "Content-Type": "application/json"})
+        self._urls: dict[str, URL] = {}  # by path
         self._stop: int | None = None  # the token that ends a reply, once it was looked for
         self._special: dict[int, str] = {}  # id -> its text if it is a special token, else ""
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
@@ -359,7 +364,7 @@ class HttpEngine:
         return msgspec.json.encode(
             {
                 "model": self._model,
-                "token_ids": list(prompt),
+                "token_ids": msgspec.Raw(ids_json(prompt)),
                 "sampling_params": dict(parameters),
                 "stream": False,
             }
@@ -393,9 +398,11 @@ class HttpEngine:
     async def _call(
         self, method: str, path: str, kind: type[T], data: bytes | None = None, *, again: bool = True
     ) -> T:
-        headers = {**self._headers, "Content-Type": "application/json"}
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = URL(self._url + path)
         try:
-            async with self._http.request(method, self._url + path, data=data, headers=headers) as response:
+            async with self._http.request(method, url, data=data, headers=self._headers) as response:
                 content = await response.read()
                 status = response.status
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ DRAIN_S = 10.0  # seconds for the replies that the other processes sample when o
 STABLE_S = 30.0  # seconds that a process serves, after which its end has nothing to do with its start
 # Starts of one process in a row of which none gets there, after which the service ends: the backend then decides.
 MOST_STARTS = 5
+ENDS = 8  # ends of single processes that are reported
 PAUSE_S = 0.5  # seconds before the third of them, doubling: the second one begins at once
 
 
@@ -121,6 +123,8 @@ class Front:
         self._before: dict[str, Any] = {}
         self._totals = Totals()
         self._last, self._last_ones = LastOnes(), dict[str, str]()
+        self._differs: dict[str, str] = {}  # see ``Handed``: what a process has seen outlives it
+        self._ends: deque[dict[str, Any]] = deque(maxlen=ENDS)  # see ``SessionProcessEnd``
         self._state = "starting"
         self._error: str | None = None  # why the service ends
         # The processes that have said something since the last report was written
@@ -272,11 +276,23 @@ class Front:
                 if failures >= MOST_STARTS or (part.facts is None and code in (1, 2)):
                     raise CannotServe(words, 2 if code == 2 else 1)
                 logger.error("%s; starting it again", words)
+                self._note_end(part, how)
                 if failures > 1:
                     await asyncio.sleep(PAUSE_S * 2 ** (failures - 2))
         except Exception as error:  # noqa: BLE001 - whatever it is, the service cannot go on
             self._why = error
             self._change.set()
+
+    def _note_end(self, part: _Part, how: str) -> None:
+        now = clocks.moment()
+        end = {"process": part.number + 1, "of": self._of, "how": how, "since": now.wall, "at": now}
+        self._ends.append({**end, "sessions": (part.facts or {}).get("open", 0), "reopened": None})
+
+    def _note_reopened(self, part: _Part, sessions: int) -> None:
+        """``sessions``: that the process has found again."""
+        for end in self._ends:
+            if end["process"] == part.number + 1 and end["reopened"] is None:
+                end["reopened"] = sessions
 
     async def _run(self, part: _Part) -> int:
         """Start a process, listen to it to its end, and return its exit code."""
@@ -297,7 +313,7 @@ class Front:
 
     async def _start(self, part: _Part, link: socket.socket) -> asyncio.subprocess.Process:
         sending = {each.number: each.sending.fileno() for each in self._parts if each is not part}
-        settings = Handed(self._settings, self._keys).in_memory()
+        settings = Handed(self._settings, self._keys, self._differs).in_memory()
         given = Inherited(
             os.getpid(),
             part.number,
@@ -329,6 +345,7 @@ class Front:
                 part.facts, part.heard = self._whole(part.number, message.facts), clocks.ran()
                 if not part.serves:
                     part.serves, part.since = True, part.heard
+                    self._note_reopened(part, message.facts.get("open", 0))
                 self._change.set()
                 with self._faults.logged("a report of a process cannot be used"):
                     self._last_ones = self._last.take(part.number, message.facts)
@@ -344,7 +361,8 @@ class Front:
     def _tell_differences(self) -> None:
         """Tell each process what others have seen of the tokens of a model."""
         every = [part.facts or {} for part in self._parts]
-        for model, words in differences(every).items():
+        self._differs = {**differences(every), **self._differs}
+        for model, words in self._differs.items():
             for part, facts in zip(self._parts, every, strict=True):
                 if part.serves and model not in differences([facts]):
                     part.tell(TokensDiffer(model, words))
@@ -410,6 +428,7 @@ class Front:
             "state": self._state,
             **merged,
             "last": self._last_ones,
+            "process_ends": [*self._ends],
             "processes": [
                 {
                     "pid": (part.facts or {}).get("pid") if part.serves else None,

@@ -101,6 +101,9 @@ class History:
         self._linked: set[int] = set()  # first turns of threads that share something with another one
         self._roles: list[Role] | None = []
         self._system: str | None = None
+        # What was asked, while each turn continues the one before it and nothing else has happened: the usual case,
+        # in which all turns are the main conversation's. None once it is not so.
+        self._plain: set[bytes] | None = set()
         self._ahead: History | None = None  # what ``after`` made last: its roles need not be worked out twice
 
     def add(self, turn: TurnFact) -> None:
@@ -108,8 +111,12 @@ class History:
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.turns[-1] == turn:
             self.turns, self._root, self._linked = ahead.turns, ahead._root, ahead._linked
-            self._roles, self._system = ahead._roles, ahead._system
+            self._roles, self._system, self._plain = ahead._roles, ahead._system, ahead._plain
             return
+        if self._plain is not None and self._goes_on_plainly(turn):
+            self._plain.add(turn.asked)
+        else:
+            self._plain = None
         self.turns.append(turn)
         root = turn.number if turn.parent is None else self._root[turn.parent]
         self._root.append(root)
@@ -121,9 +128,18 @@ class History:
         """A copy with one more turn."""
         copy = History()
         copy.turns, copy._root, copy._linked = [*self.turns], [*self._root], {*self._linked}
+        copy._plain = None if self._plain is None else {*self._plain}
         copy.add(turn)
         self._ahead = copy
         return copy
+
+    def _goes_on_plainly(self, turn: TurnFact) -> bool:
+        last = self.turns[-1] if self.turns else None
+        behind = (
+            turn.parent is None if last is None else turn.parent == last.number and turn.order > last.order
+        )
+        usual = not (turn.hidden or turn.agent or turn.passed) and turn.main_agent is None
+        return behind and usual and bool(turn.asked) and turn.asked not in (self._plain or ())
 
     def _link(self, root: TurnFact) -> None:
         """Note which threads share something with the new one of ``root``."""
@@ -141,6 +157,8 @@ class History:
     @property
     def roles(self) -> Sequence[Role]:
         """The role of each turn, as far as the turns so far tell."""
+        if self._roles is None and self._plain is not None:
+            self._roles, self._system = ["main"] * len(self.turns), self.turns[0].system
         if self._roles is None:
             threads = self._threads()
             self._system = _main_system(threads)
@@ -155,7 +173,8 @@ class History:
     @property
     def newest(self) -> int | None:
         """The number of the main conversation's newest turn."""
-        return next((n for n in reversed(range(len(self.turns))) if self.roles[n] == "main"), None)
+        roles = self.roles
+        return next((n for n in reversed(range(len(self.turns))) if roles[n] == "main"), None)
 
     @property
     def counted(self) -> int:
@@ -165,9 +184,9 @@ class History:
     @property
     def without_call(self) -> int:
         """The newest replies in sequence of the main conversation that have no tool call."""
-        count = 0
+        count, roles = 0, self.roles
         for turn in reversed(self.turns):
-            if self.roles[turn.number] in LINEAGE:
+            if roles[turn.number] in LINEAGE:
                 if turn.calls:
                     break
                 count += 1
@@ -176,7 +195,10 @@ class History:
     def counts(self, request: TurnFact) -> bool:
         """Whether the reply to a request would be one more turn of the main conversation, as far as can be told before
         it. ``request``: of the main agent, not marked by its client."""
-        others = [turn for turn in self.turns if self.roles[turn.number] in LINEAGE]
+        if self._plain is not None and request.parent is not None:
+            return not request.asked or request.asked not in self._plain
+        roles = self.roles
+        others = [turn for turn in self.turns if roles[turn.number] in LINEAGE]
         if any(request.asked and request.asked == turn.asked for turn in others):
             return False  # another reply to a request that was counted
         if request.parent is not None or not others:

@@ -25,7 +25,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.clocks import Moment
 from liverl.util.decode import JsonDecoder
-from liverl.util.regular_file import open_append, open_binary
+from liverl.util.regular_file import open_append, open_binary, reopen_append
 
 SUFFIX = ".jsonl"
 
@@ -227,8 +227,10 @@ class Journal:
             raise
 
     def _append(self, entry: Entry) -> None:
-        self.mend()
-        fd = open_append(self.path, 0o600, read=True)
+        fd = None if self._behind else reopen_append(self.path, self._is_ours)
+        if fd is None:
+            self.mend()
+            fd = open_append(self.path, 0o600, read=True)
         try:
             append_to(fd, self.path, _line(entry), self._written)
             self._known = _identity(os.fstat(fd))
@@ -283,8 +285,11 @@ class Journal:
             found = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return "was removed"
-        ours = stat.S_ISREG(found.st_mode) and _identity(found) == self._known
+        ours = stat.S_ISREG(found.st_mode) and self._is_ours(found)
         return "" if ours else "was replaced or changed"
+
+    def _is_ours(self, status: os.stat_result) -> bool:
+        return _identity(status) == self._known
 
     def close(self) -> None:
         """Accept nothing more."""

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from liverl.sessions.access_log import AccessLogger, access_log
+from liverl.sessions.access_log import access_log, access_logger_class
 from liverl.sessions.journal import set_aside
 from liverl.sessions.layout import share_out
 from liverl.sessions.local_engine import Tokenizers
@@ -62,10 +62,13 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """What the front has read and hands on, so that all processes have the same, whenever they start."""
+    """What the front hands on, so that all processes have the same, whenever they start. ``settings``, ``keys``: as it
+    has read them; ``differs``: model -> where our tokens of it were seen to differ from the engine's, by any of
+    them."""
 
     settings: Settings
     keys: Keys
+    differs: dict[str, str] = {}
 
     def in_memory(self) -> int:
         """A new file in memory with it: no other process of the host can see the keys in it.
@@ -105,11 +108,13 @@ class Service:
         generation: int,
         sandboxes: socket.socket | None = None,
         worker: Worker | None = None,
+        differs: Mapping[str, str] | None = None,
     ) -> None:
         """``listener``: the agents' listening socket, which the run holds; ``sandboxes``: a further one, at an address
-        that sandboxes reach: then agents are given that; ``worker``: None for the only process."""
+        that sandboxes reach: then agents are given that; ``worker``: None for the only process; ``differs``:
+        see ``Handed``."""
         self._settings, self._keys = settings, keys
-        self._worker = worker
+        self._worker, self._differs = worker, differs or {}
         self._share = ALL if worker is None else worker.share
         self._listeners = [listener, *([sandboxes] if sandboxes is not None else [])]
         host, self._port = self._listeners[-1].getsockname()[:2]
@@ -150,7 +155,8 @@ class Service:
             await self._worker.connect()
         limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
-        async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
+        jar = aiohttp.DummyCookieJar()  # a replica sets none, and a jar looks at each request
+        async with aiohttp.ClientSession(connector=connector, timeout=limits, cookie_jar=jar) as http:
             tokenizers = Tokenizers(self._settings.model_path) if self._settings.tokenizer == "auto" else None
             replicas = ReplicaList(http, self._keys.replicas or None, tokenizers, self._share)
             store = Store(
@@ -170,6 +176,9 @@ class Service:
             if tokenizers is not None:
                 tokenizers.doubt = self._doubt(store, replicas)
             logger.info("restored %d open sessions", store.restore())
+            for model, words in self._differs.items():
+                if tokenizers is not None:
+                    tokenizers.differs(model, words)
             self._read_replicas(replicas)
             if self._worker is None:  # else the front passes it on
                 loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
@@ -316,7 +325,7 @@ def http_server(
         gate,
         max_body=max_body,
         access_log=access_log(),
-        access_log_class=AccessLogger,
+        access_log_class=access_logger_class(),
         shutdown_timeout=LAST_BYTES_S,
         elsewhere=elsewhere,
     )

@@ -373,7 +373,10 @@ class Session:
             return sample.kept.recorded.answer
         assert task is not None
         try:
-            return await within(asyncio.shield(task), self.time.left())
+            left = self.time.left()
+            if left is None:
+                return await asyncio.shield(task)
+            return await within(asyncio.shield(task), left)
         except TimeoutError:
             raise self._late() from None
         except asyncio.CancelledError:

@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 
 from yarl import URL
 
+from liverl.util.cpu_limits import cpu_limits
+
 CPUS_OF_ONE = 8  # for each process of ours so many CPUs: the rest is for agents, replicas and the trainer
 # Processes at most where nobody says how many: one ends at about 300 turns/s on the CPUs that this was measured on.
 MOST = 4
@@ -34,12 +36,13 @@ def owner(session: str, of: int) -> int:
     return zlib.crc32(session.encode("utf-8", "surrogatepass")) % of if of > 1 else 0
 
 
-def processes(asked: int | Literal["auto"], cpus: int | None = None) -> int:
-    """How many processes the service has. ``cpus``: that it may use; None: it is looked up."""
+def processes(asked: int | Literal["auto"], cpus: float | None = None) -> int:
+    """How many processes the service has. ``cpus``: that it may use, of its CPU set, of the quotas of its control
+    groups and of its Slurm job; None: it is looked up."""
     if asked != "auto":
         return asked
-    usable = len(os.sched_getaffinity(0)) if cpus is None else cpus
-    return max(1, min(MOST, usable // CPUS_OF_ONE))
+    usable = cpu_limits(os.environ).allowed if cpus is None else cpus
+    return max(1, min(MOST, int(usable / CPUS_OF_ONE)))
 
 
 def session_in(parts: Sequence[str]) -> str | None:

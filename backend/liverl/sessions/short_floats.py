@@ -8,13 +8,16 @@ from collections.abc import Sequence
 
 def short_floats(values: Sequence[float]) -> list[float]:
     """Each value as a number of few digits that names the same float32; one that is no float32 stays as it is."""
-    rough = array("f", [float(f"{value:.8g}") if value else 0.0 for value in values])
-    return [_short(value, same) if value else 0.0 for value, same in zip(values, rough)]  # noqa: B905 (3.10)
+    # All at once: one call for each number takes four times as long.
+    given = list(values)
+    short = list(map(float, ("%.8g " * len(given) % (*given,)).split()))
+    rough = array("f", short).tolist()
+    if rough != given:  # some need another digit, or are no float32
+        pairs = zip(given, rough, short)  # noqa: B905 (3.10)
+        short = [digits if value == same else _longer(value) for value, same, digits in pairs]
+    return [value or 0.0 for value in short] if 0.0 in short else short  # not -0.0
 
 
-def _short(value: float, rough: float) -> float:
-    """``rough``: the float32 of 8 digits of it."""
-    if value == rough:
-        return float(f"{value:.8g}")
+def _longer(value: float) -> float:
     digits = float(f"{value:.9g}")
     return digits if array("f", [digits])[0] == value else value

@@ -9,6 +9,7 @@ import logging
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import PREFIX_MATCH, Asides, Rewrite
 from liverl.sessions.session import IN_FLIGHT, MOST_ROWS, Session
 from liverl.sessions.shares import ALL, Share
+from liverl.sessions.short_writes import ShortWrites
 from liverl.sessions.token_trust import Batch
 from liverl.sessions.wire import Refusal
 from liverl.util import clocks
@@ -113,6 +115,7 @@ class Store:
         self._own = Counters()  # of no session
         self._finished = FinishedSessions(directory, share=share)
         self._faults = Faults(logger)
+        self._here = ShortWrites()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def restore(self) -> int:
@@ -232,7 +235,8 @@ class Store:
                 asked = overridden(chat, opened.limits)
                 if asked:
                     record["session"]["overridden"] = asked
-            await asyncio.to_thread(trial_log.append_turn, place, record, opened.key, turns)
+            write = partial(trial_log.append_turn, place, record, opened.key, turns)
+            await self._here.run(write, here=turns.begins(place))
 
         session = Session(
             opened,

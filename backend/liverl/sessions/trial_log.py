@@ -22,11 +22,12 @@ from liverl.sessions.journal import Recorded
 from liverl.sessions.messages import Api, Chat, openai_message
 from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row
-from liverl.util.append import append_whole
+from liverl.util.append import append_to
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.checked_path import RESOLVED
 from liverl.util.decode import decode_json
+from liverl.util.regular_file import open_append, reopen_append
 
 TURNS = "litellm-trajectory.jsonl"
 ROWS = "proxy_trajectory.json"
@@ -125,7 +126,9 @@ class ToldTurns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._file: tuple[int, ...] | None = None  # as it was left
+        self._file: tuple[int, ...] | None = None  # as it was left, or read
+        # The same, of one that this object has opened to append to it: only then is it known that it may be written.
+        self._appended: tuple[int, ...] | None = None
         self._written: int | None = None  # bytes behind the last line of this process
         self._requests = _Digests()
         self._forget()
@@ -140,14 +143,32 @@ class ToldTurns:
         """See ``append_turn``."""
         path = trial_dir / TURNS
         with self._lock:
-            self._look(path)
-            turn = _Said.of(record, secret)
-            if turn is None:
-                self._write(path, record, secret)
-            elif turn.answer not in self._answers:
-                digests = None if turn.messages is None else self._requests.of(turn.messages, secret)
-                self._write(path, self._new(record, turn, digests, secret), secret)
-                self._take(turn.answer, digests, turn.reply, turn.tools_digest)
+            fd = reopen_append(path, self._is_ours)
+            try:
+                if fd is None:
+                    self._look(path)
+                self._append(path, fd, record, secret)
+            finally:
+                if fd is not None:
+                    os.close(fd)
+
+    def begins(self, trial_dir: Path) -> bool:
+        """Whether the next line needs no look at what a file has: its earlier lines are known, or there is none."""
+        try:
+            now = _identity(trial_dir / TURNS)
+        except OSError:
+            return False
+        return not self._lock.locked() and (now is None or now == self._file or not now[2])
+
+    def _append(self, path: Path, fd: int | None, record: Mapping[str, Any], secret: str) -> None:
+        """Write a turn. ``fd``: the open file, if ``path`` was also the last file written; None: it is to be opened."""
+        turn = _Said.of(record, secret)
+        if turn is None:
+            self._write(path, fd, record, secret)
+        elif turn.answer not in self._answers:
+            digests = None if turn.messages is None else self._requests.of(turn.messages, secret)
+            self._write(path, fd, self._new(record, turn, digests, secret), secret)
+            self._take(turn.answer, digests, turn.reply, turn.tools_digest)
 
     def _new(
         self, record: Mapping[str, Any], turn: _Said, digests: Sequence[bytes] | None, secret: str
@@ -164,10 +185,19 @@ class ToldTurns:
                 del asked["tools"]
         return {**record, "request_body": asked, "session": session}
 
-    def _write(self, path: Path, record: Mapping[str, Any], secret: str) -> None:
+    def _write(self, path: Path, fd: int | None, record: Mapping[str, Any], secret: str) -> None:
         line = _without(secret, msgspec.json.encode(record)) + b"\n"
-        before = append_whole(path, line, inside=RESOLVED, whole=self._written)
-        self._file, self._written = _identity(path), before + len(line)
+        opened = open_append(path, read=True, inside=RESOLVED) if fd is None else fd
+        try:
+            before = append_to(opened, path, line, self._written)
+            self._file = self._appended = _of(os.fstat(opened))
+        finally:
+            if fd is None:
+                os.close(opened)
+        self._written = before + len(line)
+
+    def _is_ours(self, status: os.stat_result) -> bool:
+        return self._appended == _of(status)
 
     def answers(self, trial_dir: Path) -> frozenset[str]:
         """The ``response_body.id`` of the turns that the file has.
@@ -340,6 +370,10 @@ def _identity(path: Path) -> tuple[int, ...] | None:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
+    return _of(status)
+
+
+def _of(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import stat
 from collections import deque
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ StrPath = str | os.PathLike[str]
 # ``inside`` for a path that was resolved before (``os.path.realpath``): no part of it may have become a link since.
 RESOLVED = "/"
 
+_DOTS = re.compile(r"/\.{0,2}/")  # a part that is empty, "." or ".."
 _MOST_LINKS = 40  # as the kernel: MAXSYMLINKS in <linux/namei.h>
 _HERE = os.O_PATH | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -116,13 +118,13 @@ def resolved(path: StrPath) -> str:
 
 def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
     root = os.path.abspath(inside)
-    below = os.path.relpath(os.path.abspath(name), root)
+    below = _plainly_below(name, root) or os.path.relpath(os.path.abspath(name), root)
     parts = below.split(os.sep)
     if parts[0] in ("..", "."):
         raise RefusedFileError(errno.EXDEV, f"it is not below {inside}", name)
     if not flags & (os.O_CREAT | os.O_TRUNC):  # as in ``open_checked``
         fd = _open(name, flags, mode, None, name)
-        if _is_at(fd, os.path.join(_roots.get(root, root), below)):
+        if _is_at(fd, f"{_roots.get(root, root).rstrip('/')}/{below}"):
             return fd
         os.close(fd)
     at = open_folder(root)
@@ -135,6 +137,13 @@ def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
         return open_at(at, parts[-1], flags, name, mode)
     finally:
         os.close(at)
+
+
+def _plainly_below(name: str, root: str) -> str:
+    """The rest of a path that begins with ``root`` and has no part that means another place; "" for any other."""
+    rest = name[len(root) + 1 :] if name.startswith(f"{root}/") else ""
+    plain = rest and rest[-1] != "/" and not _DOTS.search(f"/{rest}/")
+    return rest if plain else ""
 
 
 # Directories that were reached through links, as they were named -> without links. What is opened later is still looked

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 import msgspec
 
 DEEPEST = 200  # levels; what the components of a run write has 20 at most
+FIRST = 16  # values of a type of which the depth is counted before the type is asked for it
 MOST_VALUES = 2_000_000  # of a YAML text, each alias as often as it is used
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))  # everything else
@@ -49,20 +50,23 @@ def decode_json(data: Any, type: Any = Any) -> Any:
 
 
 class JsonDecoder(Generic[T]):
-    """Reads many values of a type. Use: ``decode = JsonDecoder(Event).decode``. The type is looked at when the first
-    value is read: that takes milliseconds, and most programs read no value of most types."""
+    """Reads many values of a type. Use: ``decode = JsonDecoder(Event).decode``. The decoder is made for the first
+    value: that takes milliseconds, and most programs read no value of most types. To find out whether the type says how
+    deep its values are takes several times as long, so that is done after ``FIRST`` values; ``bounded`` says it
+    beforehand."""
 
     @overload
     def __init__(self: JsonDecoder[Any]) -> None: ...
     @overload
-    def __init__(self, type: type[T]) -> None: ...
+    def __init__(self, type: type[T], *, bounded: bool | None = None) -> None: ...
     @overload
-    def __init__(self: JsonDecoder[Any], type: Any) -> None: ...
+    def __init__(self: JsonDecoder[Any], type: Any, *, bounded: bool | None = None) -> None: ...
 
-    def __init__(self, type: Any = Any) -> None:
+    def __init__(self, type: Any = Any, *, bounded: bool | None = None) -> None:
         self._type = type
         self._decode: Callable[[Any], Any] | None = None
-        self._anything = True  # until the type has been looked at
+        self._bounded = bounded
+        self._seen = 0  # values, until the type is looked at
 
     def decode(self, data: Any, *, shallow: bool = False) -> T:
         """One value. ``shallow``: the caller knows that it is not too deep, as it has decoded what holds it.
@@ -71,15 +75,38 @@ class JsonDecoder(Generic[T]):
             msgspec.DecodeError: as for ``decode_json``.
         """
         decode = self._decode or self._prepare()
-        if self._anything and not shallow:
-            _check_depth(data)
-        return cast(T, _refusing(decode, data))
+        if not (shallow or self._bounded):
+            self._check(data)
+        try:
+            value: T = decode(data)
+        except msgspec.DecodeError:
+            raise
+        except (RecursionError, MemoryError, ValueError, OverflowError):
+            value = _refusing(decode, data)  # it raises this again, with words
+        return value
+
+    def _check(self, data: Any) -> None:
+        if self._bounded is None:
+            self._seen += 1
+            if self._seen <= FIRST and _is_flat(data):
+                return
+            # Also for one that is deep: what is refused must not depend on how many came before.
+            self._bounded = not holds_anything(self._type)
+            if self._bounded:
+                return
+        _check_depth(data)
 
     def _prepare(self) -> Callable[[Any], Any]:
-        # Otherwise the type itself says how deep its values are.
-        self._anything = _holds_anything(self._type)
         self._decode = msgspec.json.Decoder(self._type).decode
         return self._decode
+
+
+def _is_flat(data: Any) -> bool:
+    try:
+        _check_depth(data)
+    except Undecodable:
+        return False
+    return True
 
 
 def decode_loose_json(
@@ -242,9 +269,10 @@ def _check_depth(data: Any) -> None:
             return
         raw = data.encode("utf-8", "surrogatepass")
     else:
-        raw = data if isinstance(data, bytes) else bytes(data)
-        if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        some = data if isinstance(data, (bytes, bytearray)) else bytes(data)
+        if some.count(b"[") + some.count(b"{") <= DEEPEST:
             return
+        raw = bytes(some)
     # What is left are the brackets outside of texts; each round removes the innermost pairs.
     raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NO_STRUCTURE)
     raw = b"".join(raw.split(b'"')[::2])
@@ -259,7 +287,7 @@ def _check_depth(data: Any) -> None:
         raise Undecodable(f"it is nested more than {DEEPEST} levels deep")
 
 
-def _holds_anything(type: Any) -> bool:
+def holds_anything(type: Any) -> bool:
     """Whether a type has a place for a value of any form, whose depth the type does not say."""
     seen: set[Any] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(type)]

@@ -390,7 +390,7 @@ class _Guarded(asyncio.Protocol):
         self._answered = False
         self._head = 0  # bytes of the head of the request that aiohttp has, 0 if that is not known
         self._given = 0  # bytes that aiohttp got since the beginning of that head
-        self._whole = True  # aiohttp has nothing of a request behind the one that was answered
+        self._whole = True  # aiohttp has got no byte of the request after the answered one
         self._paused = False  # because much is held
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -9,5 +9,7 @@ def log_path(raw: str) -> str:
     """The path as it was sent, undecoded: a newline in it stays ``%0a``. On one line, without what a terminal would
     obey, without its query, and shortened."""
     path = raw.partition("?")[0]
-    plain = "".join(c if c.isprintable() else "?" for c in path[: HTTP.path])
+    plain = path[: HTTP.path]
+    if not plain.isprintable():
+        plain = "".join(c if c.isprintable() else "?" for c in plain)
     return plain if len(path) <= HTTP.path else plain[:-1] + "…"

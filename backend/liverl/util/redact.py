@@ -15,16 +15,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from liverl.util.late_pattern import late_pattern
 from liverl.util.secret_names import Strength, is_password, is_phrase, names_path, strength
 
 HIDDEN = "***"
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
 # Broad: hiding a harmless variable does no damage.
-_VARIABLE = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
-_PATH_OF_ONE = re.compile(r"_(file|path|dir)$", re.IGNORECASE)
+_VARIABLE = late_pattern(r"key|token|secret|passw|credential", re.IGNORECASE)
+_PATH_OF_ONE = late_pattern(r"_(file|path|dir)$", re.IGNORECASE)
 # Narrow: `--max-num-batched-tokens`, `--tokenizer` and `--ssl-keyfile` must stay readable.
-_OPTION = re.compile(
+_OPTION = late_pattern(
     r"(?:^|[-_./+])(?:api_?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE
 )
 # Forms of secrets, each with texts of which it contains one. What stands before the secret is group 1: a form that
@@ -32,33 +33,33 @@ _OPTION = re.compile(
 _VALUES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = (
     (
         ("private key",),  # a block of several lines, or one string of JSON
-        re.compile(
+        late_pattern(
             r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY-----(?:[^-\"]|-(?!----))*+"
             r"(?:-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY-----)?"
         ),
     ),
     (
         ("bearer",),
-        re.compile(
+        late_pattern(
             r"(?<=\bbearer[ \t])(?!(?:tokens?|auth\w*|scheme|header|is|was|and|or)\b)[\w.~+/=*-]++", re.I
         ),
     ),
     # of OpenAI and Anthropic, and the run's own
-    (("sk-",), re.compile(r"\bsk-(?!dummy\b)[A-Za-z0-9_.~+/=-]{8,}")),
-    (("eyj",), re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]*+")),  # JSON web tokens
+    (("sk-",), late_pattern(r"\bsk-(?!dummy\b)[A-Za-z0-9_.~+/=-]{8,}")),
+    (("eyj",), late_pattern(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]*+")),  # JSON web tokens
     (
         ("hf_", "gh", "wandb_v1_", "r8_", "npm_", "pypi-", "glpat-", "xox", "akia", "asia", "aiza", "nvapi-"),
-        re.compile(
+        late_pattern(
             r"\b(?:(?:hf|gh[opsur]|github_pat|wandb_v1|r8|npm)_[A-Za-z0-9_]{16,}|(?:pypi|glpat|nvapi)-[\w-]{16,}"
             r"|xox[abeoprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35})"
         ),
     ),
     # user:password of a URL, and a token in their place
-    (("://",), re.compile(r"(://)[^/\s:@\"'\\]*:[^/\s\"'\\]+(?=@)")),
-    (("://",), re.compile(r"(://)(?=[^/\s@\"'\\]{0,80}\d)[^/\s:@\"'\\]{16,}(?=@)")),
+    (("://",), late_pattern(r"(://)[^/\s:@\"'\\]*:[^/\s\"'\\]+(?=@)")),
+    (("://",), late_pattern(r"(://)(?=[^/\s@\"'\\]{0,80}\d)[^/\s:@\"'\\]{16,}(?=@)")),
     (
         ("hooks.slack.com", "discord.com/api/webhooks"),
-        re.compile(r"(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=discord\.com/api/webhooks/)[\w/-]+"),
+        late_pattern(r"(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=discord\.com/api/webhooks/)[\w/-]+"),
     ),
 )
 
@@ -78,32 +79,36 @@ _WORDS = (
     "_pat",
 )
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-_OF_NAME = re.compile(r"[\w.-]")
+_OF_NAME = late_pattern(r"[\w.-]")
 # A name and what joins it to its value: NAME=, "name":, config[name]=, ("name", "value").
-_NAMED = re.compile(
+_NAMED = late_pattern(
     r"(?P<name>[\w.-]++)(?P<close>\\*+[\"'])?+\]?+(?P<sep>[ \t]*+(?::(?!//|:)|:?=(?![=>])|=>)[ \t]*+"
     r"|(?<=[\"'])[ \t]*+,[ \t]*+(?=\\*+[\"'])(?!\\*+[\"'][^\"'\\]{0,128}+\\*+[\"'][ \t]*+:))"
 )
 # Programs' options, and commands of shells: `--api-key VALUE`, `"--api-key", "VALUE"`, `setenv HF_TOKEN VALUE`.
-_OPTIONS = re.compile(
+_OPTIONS = late_pattern(
     r"(?P<name>--?[A-Za-z][\w.-]*+|(?<=setenv )\w++)"
     r"(?P<close>\\*+[\"'])?+(?P<sep>(?<=[\"'])[ \t]*+,[ \t]*+|(?<![\"'])[ \t]++)(?!-)"
 )
 # The form of Kubernetes and of others: {"name": "HF_TOKEN", "value": "..."}.
-_ENTRY = re.compile(
+_ENTRY = late_pattern(
     r"name\\*+[\"']?+[ \t]*+:[ \t]*+\\*+[\"']?+(?P<name>\w{1,128}+)(?P<close>\\*+[\"'])?+[ \t]*+,?"
     r"(?:\s|\\n){0,200}+\\*+[\"']?+value\\*+[\"']?+(?P<sep>[ \t]*+:[ \t]*+)",
     re.I,
 )
-_USER = re.compile(r"(?P<name>-u|--user|--proxy-user)(?P<sep>[ \t=]++)(?=[\"']?[^\s:\"'/]{1,128}:[^\s\"'/])")
-_ENDS_A_STRING = re.compile(r"[\s,:}\])\\]|\Z")
-_QUOTE = re.compile(r"(\\*+)([\"'])")
-_BARE = re.compile(r"(?:[^\s\"'`\\,;&|]|[,;&|](?!\s|$|\\|[\"']|[\w.-]{1,64}+[\"']?[=:])|\\(?![nrt\"'\\]))++")
-_WHOLE = re.compile(r"(?:[^\s\\]|\\(?![nrt\"'\\]))++")
-_PHRASE = re.compile(r"(?:[^\n\r\\]|\\(?![nrt\"'\\]))++")
-_SCHEME = re.compile(r"(?:bearer|basic|digest|token|apikey|negotiate|aws4-hmac-sha256)[ \t]+", re.I)
-_NUMBER = re.compile(r"[-+]?(?:\d{1,7}|\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)[KMGkmg%]?")
-_BOUND = re.compile(r"[\w.-]+")
+_USER = late_pattern(
+    r"(?P<name>-u|--user|--proxy-user)(?P<sep>[ \t=]++)(?=[\"']?[^\s:\"'/]{1,128}:[^\s\"'/])"
+)
+_ENDS_A_STRING = late_pattern(r"[\s,:}\])\\]|\Z")
+_QUOTE = late_pattern(r"(\\*+)([\"'])")
+_BARE = late_pattern(
+    r"(?:[^\s\"'`\\,;&|]|[,;&|](?!\s|$|\\|[\"']|[\w.-]{1,64}+[\"']?[=:])|\\(?![nrt\"'\\]))++"
+)
+_WHOLE = late_pattern(r"(?:[^\s\\]|\\(?![nrt\"'\\]))++")
+_PHRASE = late_pattern(r"(?:[^\n\r\\]|\\(?![nrt\"'\\]))++")
+_SCHEME = late_pattern(r"(?:bearer|basic|digest|token|apikey|negotiate|aws4-hmac-sha256)[ \t]+", re.I)
+_NUMBER = late_pattern(r"[-+]?(?:\d{1,7}|\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)[KMGkmg%]?")
+_BOUND = late_pattern(r"[\w.-]+")
 _NONE = frozenset(
     {
         "none",
@@ -143,12 +148,12 @@ _NONE = frozenset(
     }
 )
 # References to a secret, types of one, and what is hidden already.
-_REFERENCE = re.compile(
+_REFERENCE = late_pattern(
     r"\*{3,}|\.{3}|…|\$[\w{(]|\$\$|%[(\w]|\{\{?\s*\w|<[^<>]*>$|<\||os\.|getenv|environ|self\.|config\.|args\.|settings\."
     r"|file:|vault:|env:|secretref|Optional\b|Union\b|str\b ?[|=]|lambda\b|[*x]+$|\w[\w.]{0,128}\($"
 )
-_PATH = re.compile(r"~?(?:/[\w.@+-]+)+/?")
-_WORD = re.compile(r"[a-z][a-z_]{0,30}")
+_PATH = late_pattern(r"~?(?:/[\w.@+-]+)+/?")
+_WORD = late_pattern(r"[a-z][a-z_]{0,30}")
 
 
 def value(text: str) -> str:
@@ -299,7 +304,7 @@ def _hide(text: str, hits: list[int], forms: tuple[re.Pattern[str], ...]) -> str
     return "".join((*parts, text[done:])) if parts else text
 
 
-_END_OF_NAME = re.compile(r"[\w.-]*+")
+_END_OF_NAME = late_pattern(r"[\w.-]*+")
 _JUDGED = 256  # characters
 
 
@@ -361,8 +366,8 @@ class _Value:
         return found.end() if found is not None else self.start
 
 
-_PHRASE_QUOTED = re.compile(r"(?:[^\n\r\\\"']|\\(?![nrt\"'\\]))++")
-_LINE = re.compile(r"(\A|[\n\r]|\\[nr])[ \t]*+(?:- |export |declare -x |set |ENV )?+\Z")
+_PHRASE_QUOTED = late_pattern(r"(?:[^\n\r\\\"']|\\(?![nrt\"'\\]))++")
+_LINE = late_pattern(r"(\A|[\n\r]|\\[nr])[ \t]*+(?:- |export |declare -x |set |ENV )?+\Z")
 
 
 def _begun_line(text: str, at: int) -> str | None:
@@ -413,9 +418,9 @@ def _ends(run: int, level: int) -> bool:
     return run >= level and (run - level) % (2 * (level + 1)) == 0
 
 
-_JSON = re.compile(r"\"(?:[ \t\n]|\\n)*+[:,}\]]")
+_JSON = late_pattern(r"\"(?:[ \t\n]|\\n)*+[:,}\]]")
 # A search that begins within a run of backslashes has looked at its quote already.
-_CLOSING = {quote: re.compile(rf"(?<!\\)\\*+{quote}|[\n\r]") for quote in "\"'"}
+_CLOSING = {quote: late_pattern(rf"(?<!\\)\\*+{quote}|[\n\r]") for quote in "\"'"}
 
 
 def _is_secret(name: str, found: str, how: Strength, quoted: bool, close: str) -> bool:

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 from liverl.util.checked_path import LinkRefusedError as LinkRefusedError
@@ -127,6 +128,22 @@ def open_append(
     finally:
         os.close(folder)
     return fd
+
+
+def reopen_append(path: StrPath, ours: Callable[[os.stat_result], bool]) -> int | None:
+    """Open for reading and appending a file that ``open_append`` has opened before; None if that does not work, or
+    another one is at ``path`` now. ``ours``: whether a status is that of the file as it was left, by its inode: then no
+    part of the path need be looked at."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and ours(status):
+        return fd
+    os.close(fd)
+    return None
 
 
 def require_own(file: os.stat_result, folder: os.stat_result, path: str) -> None:

@@ -8,17 +8,19 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
+from liverl.util.late_pattern import late_pattern
+
 # How much a name says. ``strong``: nothing but a secret has it; ``weak``: it usually is one, so a value that is plainly
 # none (a number, a special token) stays; ``doubtful``: only a value that looks random is one.
 Strength = Literal["strong", "weak", "doubtful"]
 
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_WORD = late_pattern(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _LONGEST = 256  # characters of a name that are looked at, its last ones
-_STRONG = re.compile(
+_STRONG = late_pattern(
     r"passw(?:or)?d|passphrase|passcode|passkey|secret|credential|apikey|accesskey|privatekey|authkey|"
     r"authtoken|accesstoken|refreshtoken|bearertoken|sessiontoken|authorization"
 )
-_PASSWORDS = re.compile(r"passw(?:or)?d|passphrase|passcode")
+_PASSWORDS = late_pattern(r"passw(?:or)?d|passphrase|passcode")
 # Two words that are one secret: api_key, X-Auth-Token.
 _STRONG_PAIRS = {
     *(
@@ -169,7 +171,7 @@ _ABOUT = frozenset(
     }
 )
 _PATHS = frozenset({"path", "file", "dir", "folder", "location"})
-_ID_OF_ONE = re.compile(r"(?:access|secret)_?key_?id$", re.IGNORECASE)
+_ID_OF_ONE = late_pattern(r"(?:access|secret)_?key_?id$", re.IGNORECASE)
 _ENGLISH = frozenset(
     {
         "monkey",

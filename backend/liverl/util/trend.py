@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from statistics import median
 from typing import NamedTuple
 
@@ -40,18 +41,21 @@ def trend(points: Sequence[Point]) -> Trend:
     count = len(points)
     if count < 3:
         return Trend(0.0, 0.0, count)
-    middle_x = math.fsum(x for x, _ in points) / count
-    middle_y = math.fsum(y for _, y in points) / count
-    spread_x = math.fsum((x - middle_x) ** 2 for x, _ in points)
-    spread_y = math.fsum((y - middle_y) ** 2 for _, y in points)
+    xs, ys = _around_their_mean([x for x, _ in points]), _around_their_mean([y for _, y in points])
+    spread_x, spread_y = math.fsum(map(mul, xs, xs)), math.fsum(map(mul, ys, ys))
     if not spread_x or not spread_y:
         return Trend(0.0, 0.0, count)
-    slope = math.fsum((x - middle_x) * (y - middle_y) for x, y in points) / spread_x
+    slope = math.fsum(map(mul, xs, ys)) / spread_x
     # What the line does not explain. Differences of large sums leave rounding errors, which are no noise.
     rest = spread_y - slope * slope * spread_x
     if rest <= 1e-12 * spread_y:
         return Trend(slope, math.copysign(math.inf, slope), count)
     return Trend(slope, slope / math.sqrt(rest / (count - 2) / spread_x), count)
+
+
+def _around_their_mean(values: list[float]) -> list[float]:
+    middle = math.fsum(values) / len(values)
+    return [value - middle for value in values]
 
 
 def logarithms(points: Sequence[Point]) -> list[Point]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from liverl.util.late_pattern import late_pattern
+
 # Unicode's categories Cc (control), Cf (format: bidirectional, zero-width), Cs (surrogates: bytes of a path that are
 # not UTF-8), Zl and Zp (line and paragraph separator).
 _BEYOND = (
@@ -16,9 +18,9 @@ _BEYOND = (
     "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
-_ANY = re.compile(f"[\x00-\x1f{_BEYOND}]")
-_IN_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_BEYOND}]")
-_IN_JSON = re.compile(f"[{_BEYOND}]")
+_ANY = late_pattern(f"[\x00-\x1f{_BEYOND}]")
+_IN_LINES = late_pattern(f"[\x00-\x08\x0b-\x1f{_BEYOND}]")
+_IN_JSON = late_pattern(f"[{_BEYOND}]")
 _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 

@@ -50,8 +50,8 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
 
 
 def engines_ended(snapshot: Snapshot) -> list[Symptom]:
-    """A replica that a trainer has started has ended while the trainer goes on: verl starts no other one, and waits for
-    its answers without an end. Not at the end of a training, when its replicas end, too."""
+    """A replica that a trainer has started has ended while the trainer goes on. verl starts no other one, and waits
+    for its answers for ever. It is not raised when the training ends, since its replicas end then, too."""
     if not any(one.kind == "trainer" and one.state not in ("stopped", "failed") for one in snapshot.services):
         return []
     return [
@@ -71,9 +71,15 @@ def engines_ended(snapshot: Snapshot) -> list[Symptom]:
 
 def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
     """A trainer lives and has written nothing to its log for five minutes, for five times its usual gap, and for three
-    times as long as a step takes; polls of its health do not count. Not where ``trainer_stalled`` says more.
+    times as long as a step takes; polls of its health do not count. It is not raised where ``trainer_stalled`` is,
+    which says more.
 
-    ``quiet``: service -> the pace of its log."""
+    ``quiet``: service -> the pace of its log.
+
+    - a pid is named -> ``py-spy dump --pid PID`` shows where it waits
+    - no pid is named (another host, or another user's process) -> ``nvidia-smi`` on its host shows whether the GPUs
+      work: if they do, it computes; if not, it hangs
+    """
     longest = 3.0 * (snapshot.step_seconds or 0.0)
     found = []
     for name, pace in quiet.items():
@@ -97,8 +103,8 @@ def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
 
 
 def unseen(left_out: Sequence[str], at: float) -> list[Symptom]:
-    """The view leaves something out: the folder has more files than are looked at, lies deeper, or has longer logs.
-    The evidence names what.
+    """The view leaves something out: the folder has more files than are read, its files lie deeper, or its logs are
+    longer. The evidence names what is left out.
 
     ``left_out``: in words; ``at``: Unix time."""
     if not left_out:
@@ -119,9 +125,9 @@ def unseen(left_out: Sequence[str], at: float) -> list[Symptom]:
 
 
 def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
-    """A process that was there has exited, and no log says why: where one does, that is the alert, since only the
-    process that started it knows its exit status. A trainer also exits when it is done: its end is a
-    warning."""
+    """A process that was there has exited, and no log says why. Only the process that started it knows its exit
+    status. If a log says why, that is the alert in its place. The end of a trainer is only a warning, since a
+    trainer also exits when it is done."""
     return [
         Symptom(
             id=f"process_ended:{service.name}",

@@ -58,6 +58,19 @@ def _goes_on(seen: Standing) -> bool:
     return bool(up) and (not trainers or any(one in up for one in trainers))
 
 
+def at_rest(services: tuple[ServiceStatus, ...], state: RunState) -> tuple[ServiceStatus, ...]:
+    """The services of a run in ``state``: of one that has ended, a log that grew a moment ago makes none of them ready.
+    What answers at an address does so after the end, too."""
+    if state not in ("done", "failed", "stopped"):
+        return services
+    return tuple(
+        msgspec.structs.replace(one, state="stopped")
+        if one.state in _UP and one.pid is None and one.address is None
+        else one
+        for one in services
+    )
+
+
 def ended_by_its_log(settings: Settings, judgement: Judgement) -> bool:
     """Whether the training says in its log that it has ended, or is known to have ended by it. A job that was only
     submitted may run elsewhere."""

@@ -57,7 +57,7 @@ from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaState
 from liverl.watch.scene import Scene, SceneFinder, ray_logs, stat_of
 from liverl.watch.services import Seen, Services, used_gpus
 from liverl.watch.settings import Settings, SettingsReader
-from liverl.watch.standing import NOTHING_YET, Standing, ended_by_its_log, signs, standing
+from liverl.watch.standing import NOTHING_YET, Standing, at_rest, ended_by_its_log, signs, standing
 from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target, WatchError
 from liverl.watch.verdicts import RAY, Judge, JudgedLog, Judgement
@@ -284,6 +284,7 @@ class Watcher:
         waits = self.empty
         settings = self._settings.value
         state, phase = standing(Standing(services, replicas, metrics, trials, judgement, settings))
+        services = at_rest(services, state)
         if waits:
             state, phase = "starting", NOTHING_YET
             self._survey.soon()

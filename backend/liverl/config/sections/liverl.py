@@ -110,7 +110,7 @@ class Algorithm(Struct, frozen=True, kw_only=True):
 
     adv_estimator: Name
     policy_loss_mode: Name
-    learning_rate: NotNegative
+    learning_rate: NotNegative | None  # None = that of the trainer, see config.learning_rate
     use_kl_loss: bool
     kl_loss_coef: NotNegative
     kl_loss_type: Name

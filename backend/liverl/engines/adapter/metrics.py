@@ -12,6 +12,10 @@ Names = tuple[
 ]  # names of one metric in several versions, newest first; the first one present is read
 
 
+# Facts that are texts.
+SLEEP_STATE, POLICY_DIGEST, WEIGHT_REQUESTS = "sleep_state", "policy_digest", "weight_requests"
+
+
 class ByLabel(NamedTuple):
     """The samples of a counter whose ``label`` has the value ``value``."""
 
@@ -44,3 +48,16 @@ class MetricNames:
         return frozenset(
             named | {self.sleep_state, self.cache_info, self.policy_info, self.weight_requests} - {""}
         )
+
+    @functools.cached_property
+    def facts_of(self) -> Mapping[str, tuple[str, ...]]:
+        """The facts that each metric has a part in."""
+        read: list[tuple[str, Names]] = [
+            *self.values.items(),
+            *((fact, rule.names) for fact, rule in self.by_label.items()),
+            *((fact, (self.cache_info,)) for fact in self.cache_labels),
+            (SLEEP_STATE, (self.sleep_state,)),
+            (POLICY_DIGEST, (self.policy_info,)),
+            (WEIGHT_REQUESTS, (self.weight_requests,)),
+        ]
+        return {name: tuple(fact for fact, names in read if name in names) for name in self.wanted}

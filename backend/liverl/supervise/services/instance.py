@@ -461,8 +461,8 @@ class Instance:
                     passing = await self._passing(process)
                     self.feed(state_machine.TreeEmpty(generation, passing))
                     return
-                if empty_scans:
-                    await asyncio.sleep(0.001)
+                if empty_scans:  # until there is another table: the same one says the same
+                    await asyncio.sleep(max(0.001, self.hub.process_scan.table_lasts))
                     continue
             elif process is not None and not procfs.alive(process.pid, process.tick):
                 await self.leader.resolve(process)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from liverl.plan.spec import Probe
 from liverl.supervise.services.asked import TokenRoutes
 from liverl.util.decode import decode_loose_json
+from liverl.util.http_get import Getter, UnusualError
 from liverl.util.regular_file import open_binary, read_regular, read_text
+from liverl.util.ticks import until_tick
 
 if TYPE_CHECKING:
     import aiohttp
+
+UNUSUAL_S = 60.0  # seconds for which an address that only aiohttp could ask is asked by that at once
 
 Report = Callable[[str, "str | None"], None]  # (what happened or which probe, problem or None)
 
@@ -45,22 +54,47 @@ class Target:
 
 
 class Http:
-    """The backend's shared HTTP session, created on first use since importing aiohttp is slow. It ignores the proxy
-    variables of the environment and opens a new connection for each request. ``token_routes``: the check of probes that
-    ask for it."""
+    """The backend's shared HTTP client; aiohttp's is created on first use since importing it is slow. It ignores the
+    proxy variables of the environment. A request opens a new connection, as a probe is to see whether the server
+    accepts one, unless it may use one that is kept. ``token_routes``: the check of probes that ask for it."""
 
     def __init__(self, token_routes: TokenRoutes | None = None) -> None:
         self.token_routes = token_routes
         self._session: aiohttp.ClientSession | None = None
+        self._getter = Getter()
+        self._unusual: dict[str, float] = {}  # URL -> until when aiohttp asks it, seconds of the loop's clock
 
     def session(self) -> aiohttp.ClientSession:
-        """The session; must be called on the event loop."""
+        """A session; must be called on the event loop."""
         import aiohttp
 
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True)
             self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
         return self._session
+
+    async def poll(
+        self, url: str, timeout: float, *, headers: Mapping[str, str] | None = None, kept: bool = False
+    ) -> tuple[int, str]:
+        """``get`` for who asks every second, for a third of the CPU. ``kept``: over the connection of the request
+        before.
+
+        Raises:
+            OSError: no answer, as ``TimeoutError`` if there was none in time.
+        """
+        now = asyncio.get_running_loop().time
+        end = now() + timeout
+        if now() >= self._unusual.get(url, 0.0):
+            try:
+                return await self._getter.get(url, timeout, headers, kept=kept)
+            except UnusualError:
+                self._unusual = {one: until for one, until in self._unusual.items() if until > now()}
+                self._unusual[url] = now() + UNUSUAL_S
+        left = end - now()
+        if left <= 0:  # which aiohttp would take for no limit
+            raise TimeoutError
+        with _as_os_error():
+            return await self.get(url, left, headers=headers)
 
     async def get(
         self, url: str, timeout: float, *, headers: Mapping[str, str] | None = None
@@ -74,7 +108,7 @@ class Http:
 
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.session().get(url, timeout=limit, headers=headers) as reply:
-            return reply.status, await reply.text()
+            return reply.status, await reply.text(errors="replace")
 
     async def post(
         self, url: str, body: object, timeout: float, *, headers: Mapping[str, str] | None = None
@@ -82,27 +116,60 @@ class Http:
         """POST ``body`` as JSON; returns (status, body of the reply). ``timeout``: seconds for the whole request.
 
         Raises:
-            OSError, asyncio.TimeoutError, aiohttp.ClientError: no answer.
+            OSError: no answer, as ``TimeoutError`` if there was none in time.
         """
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=timeout)
-        async with self.session().post(url, json=body, timeout=limit, headers=headers) as reply:
-            return reply.status, await reply.text()
+        with _as_os_error():
+            async with self.session().post(url, json=body, timeout=limit, headers=headers) as reply:
+                return reply.status, await reply.text(errors="replace")
 
     async def close(self) -> None:
-        """Close the session, if one was created."""
+        """Close what was opened."""
+        self._getter.close()
         if self._session is not None:
             await self._session.close()
 
 
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Raises the errors of aiohttp that are none as such; those of names and encodings, too."""
+    import aiohttp
+
+    try:
+        yield
+    except OSError:
+        raise
+    except (aiohttp.ClientError, UnicodeError, LookupError) as error:
+        raise OSError(str(error)) from error
+
+
+class _Token(NamedTuple):
+    """A token as it was read. ``file``: which file that was, and in which state."""
+
+    file: tuple[int, ...]
+    text: str
+
+
+_tokens: dict[Path, _Token] = {}
+
+
 def bearer(path: Path | None) -> dict[str, str]:
-    """The ``Authorization`` header with the token in the file ``path``; no header if that is None.
+    """The ``Authorization`` header with the token in the file ``path``, which is read again once it has changed; no
+    header if that is None.
 
     Raises:
         OSError: the file cannot be read.
     """
-    return {"Authorization": f"Bearer {read_text(path).strip()}"} if path is not None else {}
+    if path is None:
+        return {}
+    info = os.stat(path)  # of what a link leads to: a mounted secret is a link that stays, to another file
+    file = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    known = _tokens.get(path)
+    if known is None or known.file != file:
+        known = _tokens[path] = _Token(file, read_text(path).strip())
+    return {"Authorization": f"Bearer {known.text}"}
 
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
@@ -121,8 +188,6 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
         return await asyncio.get_running_loop().run_in_executor(None, _in_log, probe, target)
     if probe.kind == "status_file":
         return _status_file(probe, target)
-    import aiohttp
-
     port = target.ports.get(probe.port)
     if port is None:
         return f"the service has no port {probe.port!r}"
@@ -133,17 +198,15 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
         except OSError as error:
             return f"cannot read the token file of the probe: {error}"
         if probe.kind == "http":
-            status, _ = await http.get(url + probe.path, probe.timeout, headers=headers)
+            status, _ = await http.poll(url + probe.path, probe.timeout, headers=headers)
             return None if status == 200 else f"GET {probe.path} answered {status}"
         return await _completion(probe, url, http, headers)
     except TimeoutError:
         return f"no answer on port {port} within {probe.timeout:g} s"
-    except aiohttp.ClientConnectorError as error:
-        if isinstance(error.os_error, ConnectionRefusedError):
+    except OSError as error:
+        if error.errno == errno.ECONNREFUSED:
             where = "" if target.host in ("127.0.0.1", "localhost") else f" of {target.host}"
             return f"nothing listens on port {port}{where} yet"
-        return f"no answer on port {port}: {error}"
-    except (OSError, aiohttp.ClientError) as error:
         return f"no answer on port {port}: {error}"
 
 
@@ -220,7 +283,7 @@ async def watch(
     *,
     already_up: bool = False,
     degraded: bool = False,
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    pause: Callable[[float], Awaitable[None]] | None = None,
     looked: Report = _ignore,
 ) -> None:
     """Probe until cancelled, and report:
@@ -232,7 +295,8 @@ async def watch(
     ``startup``, ``ready`` or ``live``.
 
     ``already_up``: skip the startup probe. ``degraded``: the ready probe had failed under an earlier backend.
-    ``pause``: replaces ``asyncio.sleep`` in tests.
+    ``pause``: replaces ``asyncio.sleep`` in tests. Ready and live probes of all services check at the same ticks (see
+    ``until_tick``): each time that the backend wakes costs it more than a check.
     """
     if not already_up:
         delay = min(0.05, startup.interval)
@@ -245,15 +309,43 @@ async def watch(
                 report("refused", str(problem))
                 return
             report("startup", problem)
-            await pause(delay)
+            await (pause or asyncio.sleep)(delay)
             delay = min(startup.interval, delay * 1.5)
         report("up", None)
     loops = []
+    answers = _Answers() if ready is not None and live is not None and _asks_more(ready, live) else None
     for failure, probe in (("down", ready), ("dead", live)):
         if probe is not None:
             failed = probe.failures if degraded and failure == "down" else 0
-            loops.append(_repeat(probe, failure, target, http, report, pause, failed, looked))
+            repeated = pause or _tick
+            loops.append(_repeat(probe, failure, target, http, report, repeated, failed, looked, answers))
     await asyncio.gather(*loops)
+
+
+async def _tick(seconds: float) -> None:
+    await asyncio.sleep(until_tick(seconds))
+
+
+class _Answers:
+    """What the ready probe has learned for a live probe that asks the same: whether its last check since the last one
+    of the live probe has succeeded. While it asks again nothing is known: a server that hangs may have answered before
+    it did."""
+
+    def __init__(self) -> None:
+        self.good = False
+
+    def take(self) -> bool:
+        """Whether it has; each check counts for one of the live probe's."""
+        good, self.good = self.good, False
+        return good
+
+
+def _asks_more(ready: Probe, live: Probe) -> bool:
+    """Whether each success of the ready probe is one of the live probe, too: the same request, with no more time."""
+    same = msgspec.structs.replace(
+        live, interval=ready.interval, timeout=ready.timeout, failures=ready.failures
+    )
+    return ready.kind == "http" and ready == same and ready.timeout <= live.timeout
 
 
 async def _repeat(
@@ -265,11 +357,18 @@ async def _repeat(
     pause: Callable[[float], Awaitable[None]],
     failed: int,
     looked: Report,
+    answers: _Answers | None,
 ) -> None:
-    """Repeat a ready or live probe. ``failed``: failures in a row so far."""
+    """Repeat a ready or live probe. ``failed``: failures in a row so far. ``answers``: of the ready probe, where the
+    live one would ask the same."""
     while True:
         await pause(probe.interval)
-        problem = await check(probe, target, http)
+        known = answers is not None and failure == "dead" and answers.take()
+        if answers is not None and failure == "down":
+            answers.good = False
+        problem = None if known else await check(probe, target, http)
+        if answers is not None and failure == "down":
+            answers.good = problem is None
         looked("ready" if failure == "down" else "live", problem)
         if problem is None:
             if failed >= probe.failures and failure == "down":

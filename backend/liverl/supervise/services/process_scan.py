@@ -77,6 +77,8 @@ class ProcessScan:
         self._scanned: tuple[int | None, frozenset[str]] | None = None
         self._scanned_at = 0.0  # monotonic seconds
         self._table: dict[int, procfs.Proc] = {}
+        # Half of the processes of many hosts; with their inodes, see ``scan_again``
+        self._kernel_threads: dict[int, tuple[int, procfs.Proc]] = {}
         self._table_at = self._table_cost = 0.0  # monotonic seconds
         self._table_spawning = False  # whether a process was being started when the table was read
         self._written_trees: dict[str, list[tree.Member]] = {}  # content of members.json
@@ -110,11 +112,18 @@ class ProcessScan:
         live = self.trees.update(leaders, ending=ending, table=table, spawning=self._table_spawning)
         return live.get(instance.key, set())
 
+    @property
+    def table_lasts(self) -> float:
+        """Seconds for which ``live_members`` still looks at the process table that it has read last."""
+        return max(0.0, self._table_at + 3 * self._table_cost - time.monotonic())
+
     def _processes(self) -> dict[int, procfs.Proc]:
         """The process table, shared by all services that end at the same time: on a large host a scan is expensive."""
         now = time.monotonic()
         if now - self._table_at > 3 * self._table_cost:
-            self._table = procfs.scan()
+            entries = procfs.scan_again(self._kernel_threads)
+            self._kernel_threads = {pid: entry for pid, entry in entries.items() if entry[1].kernel}
+            self._table = {pid: proc for pid, (_, proc) in entries.items()}
             self._table_at = time.monotonic()
             self._table_spawning = self._keeper_manager.spawning
             self._table_cost = self._table_at - now

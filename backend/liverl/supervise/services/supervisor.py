@@ -16,7 +16,6 @@ from liverl.control.messages import CommandError
 from liverl.model import Cause, Event, Exit, GpuStatus, Level
 from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
-from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
 from liverl.supervise.services.asked import Addresses, Ledger, TokenRoutes, no_address
 from liverl.supervise.services.asked_of_processes import BeforeStart, Ends
@@ -33,6 +32,7 @@ from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import MachineState
 from liverl.util import clocks
 from liverl.util.clocks import Moment
+from liverl.util.cpu_limits import cpu_limits
 from liverl.util.nearest import nearest
 from liverl.util.pace import Pace
 

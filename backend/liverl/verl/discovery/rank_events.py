@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liverl.model import Level
+from liverl.observe.trials.replica_names import reported
 from liverl.verl.discovery.assess import Rank
 
 _ORDER = ("missing", "pending", "alive", "addressed", "healthy")
@@ -31,7 +32,7 @@ def changes(old: Rank, new: Rank, age: float) -> Iterator[tuple[str, Level]]:
     if reached >= 2 > begun:
         yield f"{who} is ALIVE (pid {new.pid or 'unknown'})", "info"
     if reached >= 3 > begun:
-        yield f"{who} reported its address {new.address}", "info"
+        yield reported(who, str(new.address)), "info"
     if reached == 4 > begun:
         yield f"{who} is healthy after {age:.0f} s", "info"
     elif begun == 4 > reached:
