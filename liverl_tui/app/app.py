@@ -126,6 +126,15 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         """Open the dashboard first."""
         return Dashboard()
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Apply a changed theme. Before there is a screen, the style sheet is still to be parsed: with the theme that
+        is set in ``__init__`` it would be parsed twice."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+            self.stylesheet.update(self, animate=animate)
+
     def on_mount(self) -> None:
         """Install signal handlers and the clock, and start to follow the run.
 
@@ -185,6 +194,8 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         if self.is_closing:
             return
         before, self.view = self.view, view
+        if self.absence:  # "since" goes on until it was looked at
+            self.absence = self._since_left(view) or self.absence
         self._shown_at = time.monotonic()
         self._redraw_at = 0.0
         for screen in self.screen_stack:
@@ -199,13 +210,15 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     def _sum_up(self, view: View) -> None:
         """Say what has happened since the user's last visit: in the header until it was looked at, and in a terminal
         whose header has no row for it as a toast."""
-        if self.last_visit is None:
-            return
-        self.absence = since_then(self.last_visit, view, time.time())
+        self.absence = self._since_left(view)
         if self.absence and self.size.height < ROWS_FOR_NEWS:
             self.notifications.sum_up(self.absence)
         elif self.absence and self.run_screen is not None:
             self.run_screen.show(view)
+
+    def _since_left(self, view: View) -> str:
+        """What has happened since the user's last visit, as a sentence; empty without one, or after a moment."""
+        return since_then(self.last_visit, view, time.time()) if self.last_visit is not None else ""
 
     def _tick(self) -> None:
         """Redraw the clocks on the screen if no view came lately: each second while one of them changes, else every
@@ -248,13 +261,13 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         elif run.state == "elsewhere":
             line = line_there(run.host or "", "attach", path)
             words = f"run {run.run} is running on {run.host}; to open it: {line}"
-            self.notifications.toast(words, "warning")
+            self.notifications.toast(words, "warning", about="open")
         elif not self._opens_others or self.next_attempt.command:
             why = "a new attempt of this run is starting" if self._opens_others else self.why_readonly
             words = (
                 f"to open run {run.run}, type in a shell: liverl-tui attach --run {shlex.quote(str(path))}"
             )
-            self.notifications.toast(f"{why}; {words}", "warning")
+            self.notifications.toast(f"{why}; {words}", "warning", about="open")
         else:
             self.next_run = path
             self.exit()

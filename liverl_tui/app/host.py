@@ -39,6 +39,14 @@ class NotificationsHost(TerminalHost, Protocol):
     def size(self) -> Size:
         """Columns and rows of the terminal."""
 
+    @property
+    def screen(self) -> Screen[Any]:
+        """The topmost screen, or dialog."""
+
+    @property
+    def screen_stack(self) -> Sequence[Screen[Any]]:
+        """The screens, the topmost last; empty as the program ends."""
+
     def post_message(self, message: Message) -> bool:
         """Queue a message; return whether it was accepted."""
 

@@ -171,7 +171,8 @@ class Navigation:
         return dashboard
 
     def action_back(self) -> None:
-        """Close the topmost screen; on the dashboard, restore a maximised pane."""
+        """Close the topmost screen; on the dashboard, restore a maximised pane, else show the whole log where a
+        selected row has narrowed it."""
         from liverl_tui.screens.dashboard import Dashboard
 
         screen = self._host.screen
@@ -179,6 +180,8 @@ class Navigation:
             self._host.pop_screen()
         elif isinstance(screen, Dashboard) and screen.maximised is not None:
             screen.action_maximise()
+        elif isinstance(screen, Dashboard):
+            screen.unselect()
 
     def action_services(self) -> None:
         """Show the screen of the selected service or replica, else that of the first service."""
@@ -225,11 +228,13 @@ class Navigation:
         self._open(SandboxesScreen())
 
     def action_runs(self) -> None:
-        """Show all runs of this host and of the shown run's directory."""
+        """Show all runs of this host and of the run root of the shown run: a folder of somebody else's run, and
+        that of a demo, is in none."""
         from liverl_tui.screens.runs import RunsScreen
 
-        run = self._host.source.run.path
-        self._open(RunsScreen(run.parents[1] if self._in_run else None, run))
+        run = self._host.source.run
+        one_of_many = run.is_run() and not self._host.view.demo
+        self._open(RunsScreen(run.path.parents[1] if one_of_many else None, run.path))
 
     def action_help(self) -> None:
         """Show the keys of the current screen and of the focused pane."""
@@ -336,7 +341,7 @@ class Navigation:
 
     def export(self, form: str | None) -> None:
         """Save what is shown to a file, without secrets; a toast names it. ``form``: csv, json, svg or txt; None: the
-        usual one, or all where ``exports_all`` is set."""
+        usual one, or all where ``exports_all`` is set. What ``export_more`` returns is said behind the files' names."""
         from liverl.util import redact
 
         node = next((node for node in self._near() if hasattr(node, "exporters")), None)
@@ -358,9 +363,10 @@ class Navigation:
             f"saved/{_stamped(what, chosen, stamp)}": redact.value(forms[chosen]())
             for chosen in (usual if form is None else [form])
         }
-        self._host.run_worker(self._save_as(files), group="export")
+        more = getattr(node, "export_more", str)()
+        self._host.run_worker(self._save_as(files, more=more), group="export")
 
-    async def _save_as(self, files: Mapping[str, str], what: str = "file") -> None:
+    async def _save_as(self, files: Mapping[str, str], what: str = "file", more: str = "") -> None:
         from liverl_tui.data.own_files import write_own
 
         run_dir, in_run = self._host.source.run.path, self._in_run
@@ -372,7 +378,7 @@ class Navigation:
                 self.toast(f"cannot save the {what}: {error.strerror}", "error")
                 return
             saved.append(path.name if saved else str(path))
-        self.toast(f"saved {' and '.join(saved)}")
+        self.toast(f"saved {' and '.join(saved)}{more}")
 
     # -- theme and mouse
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from liverl.rundir.commands import resume_command
 from liverl_tui.text.next_attempt import HIDDEN, consequences, question, set_options
@@ -35,8 +36,7 @@ class Refused(Exception):
     """The next attempt cannot be begun; ``str()`` says why."""
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """What was found before the question. ``values``: dotted key -> value; ``checkpoint``: the step of the newest
     one, None without one. ``restarts``: what has to be restarted, as the table of changes calls it; None if only
     another attempt can take the values over. ``guess``: a rule of thumb chose them."""
@@ -205,7 +205,8 @@ class NextAttempt:
         try:
             change = await asyncio.to_thread(user_file.proposed, path, values)
         except (EditRefused, OSError) as error:
-            self._toast(f"{path} was not changed: {_line(error)}; set {_pairs(values)} in it", "warning")
+            text = f"{path} was not changed: {_line(error)}; set {_pairs(values)} in it"
+            self._toast(text, "warning", about="config")
             return
         if change is None:
             return

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from textual.notifications import Notification, Notify
 
 from liverl.diagnose.failures import is_failure
@@ -23,6 +25,8 @@ from liverl_tui.text.words import LEVEL_GLYPH, one_line
 from liverl_tui.widgets.base.cells import fit
 
 if TYPE_CHECKING:
+    from textual.screen import Screen
+
     from liverl_tui.app.host import NotificationsHost
 
 INFO_S, ERROR_S = 4.0, 8.0  # seconds for which toasts are shown
@@ -35,8 +39,7 @@ _ANSWER = "answer"  # ``about`` of warnings without a subject: they say why a ke
 _FAILURE = "failure"  # ``about`` of toasts on the failure of the run; of its services with ``/<service>``
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """A toast to be shown. ``bell``: ring the bell. ``brief``: cut it to one line, as header or events show it too.
     ``about``: replaces older toasts about the same; see ``Toast``. ``away``: of interest to somebody who does not look
     at this terminal."""
@@ -203,9 +206,11 @@ def farewell(view: View, run: str, path: str) -> str:
 @dataclass
 class Toast(Notification):
     """A toast with a subject. ``about``: its subject, from broad to narrow (``failure/trainer``), or "". A newer toast
-    with the same subject, or with a broader one (``failure``), replaces it."""
+    with the same subject, or with a broader one (``failure``), replaces it. ``screen``: on which it was shown first;
+    None while it is queued."""
 
     about: str = ""
+    screen: Screen[Any] | None = None
 
 
 class Notifications:
@@ -226,7 +231,8 @@ class Notifications:
         """Show ``text`` for ``INFO_S`` or ``ERROR_S`` seconds, above the key bar.
 
         Markup in ``text`` has no effect, as it may come from outside. ``brief``: cut it to one line of the terminal.
-        ``about``: see ``Toast``; of warnings without a subject only the newest is shown."""
+        ``about``: see ``Toast``; of warnings without a subject only the newest is shown, and only on the screen that
+        they are about."""
         if severity == "warning":
             about = about or _ANSWER
         timeout = INFO_S if severity == "information" else ERROR_S
@@ -243,12 +249,22 @@ class Notifications:
 
     def drop_outdated(self, new: Notification) -> None:
         """Remove the toasts that ``new`` replaces, before it is shown: with the same text, or about its subject."""
+        if not self._host.screen_stack:  # the program ends
+            return
         about = new.about if isinstance(new, Toast) else ""
+        if isinstance(new, Toast):
+            new.screen = self._host.screen
         for old in self._host.toasts():
             old_about = old.about if isinstance(old, Toast) else ""
             replaced = about and (old_about == about or old_about.startswith(f"{about}/"))
             if replaced or old.message == new.message:
                 self._host.drop_toast(old)  # the screen changes when the new one is shown
+
+    def screen_changed(self) -> None:
+        """Remove the answers to keys of another screen than the present one: there they would stand in the way."""
+        for toast in self._host.toasts():
+            if isinstance(toast, Toast) and toast.about == _ANSWER and toast.screen is not self._host.screen:
+                self._host.drop_toast(toast)
 
     def sum_up(self, absence: str) -> None:
         """Show what has happened in the run since the last visit."""

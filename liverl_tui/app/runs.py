@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from liverl.control.messages import CommandError
-from liverl.rundir.index import interface_root
 from liverl.rundir.layout import RunDir
+from liverl.rundir.state_home import interface_root
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.view import View
@@ -71,12 +71,17 @@ class _WithoutRun:
 
 
 class RunsApp(LiverlApp):
-    """Shows all runs. ``run_root``: a further directory of runs. ``next_run``: the one that was chosen."""
+    """Shows all runs. ``run_root``: a further directory of runs. ``next_run``: the one that was chosen. ``told``: said
+    in a toast as the list opens."""
 
     CSS_PATH = "../styles/app.tcss"
 
     def __init__(
-        self, run_root: Path | None, settings: UiSettings, painted: Callable[[], object] = lambda: None
+        self,
+        run_root: Path | None,
+        settings: UiSettings,
+        painted: Callable[[], object] = lambda: None,
+        told: str = "",
     ) -> None:
         super().__init__(
             NoSource(settings.interval),
@@ -91,7 +96,13 @@ class RunsApp(LiverlApp):
         )
         self.view = View("ended")
         self._run_root = run_root
+        self._told = told
         self._without_run = _WithoutRun(self)
+
+    def on_mount(self) -> None:
+        """Say why the list is shown. Textual calls that of ``LiverlApp``, too."""
+        if self._told:
+            self.notifications.toast(self._told)
 
     def get_default_screen(self) -> RunsScreen:
         """Open the list."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
@@ -32,8 +33,7 @@ _TRUE = ("true", "yes", "on")
 _FALSE = ("false", "no", "off")
 
 
-@dataclass(frozen=True)
-class UiSettings:
+class UiSettings(Struct, frozen=True):
     """Settings as read. ``theme``: None = the default one. ``interval``: seconds between two paints of live numbers.
     ``desktop``: how the terminal notifies the desktop. ``keys``: the table of keys, with those of the user.
     ``problems``: values that cannot be used, each with where it was set and what is used in its place."""
@@ -45,6 +45,9 @@ class UiSettings:
     desktop: str = "auto"
     keys: tuple[Key, ...] = KEYS
     problems: tuple[str, ...] = ()
+
+
+_DEFAULTS = UiSettings()
 
 
 def remote(env: Mapping[str, str]) -> bool:
@@ -112,19 +115,19 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
     if why := theme_problem(theme):
         wrong("theme", why, AUTO)
         theme = AUTO
-    desktop = values.get("desktop") or UiSettings.desktop
+    desktop = values.get("desktop") or _DEFAULTS.desktop
     if desktop not in DESKTOP:
         hint = did_you_mean(desktop, DESKTOP)
         wrong(
             "desktop",
             f"{desktop!r} is not one of {', '.join(DESKTOP)}" + (f"; {hint}" if hint else ""),
-            UiSettings.desktop,
+            _DEFAULTS.desktop,
         )
-        desktop = UiSettings.desktop
-    mouse = switch("mouse", UiSettings.mouse)
+        desktop = _DEFAULTS.desktop
+    mouse = switch("mouse", _DEFAULTS.mouse)
     if env.get("TMUX") and not env.get(PREFIX + "MOUSE"):
         mouse = False  # tmux handles the mouse itself
-    interval = UiSettings.interval
+    interval = _DEFAULTS.interval
     if text := values.get("refresh_interval"):
         if (seconds := _seconds(text)) is None:
             least = f"{text!r} is not a number of seconds of at least {LEAST_INTERVAL_S:g}"
@@ -138,7 +141,7 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
     except CliError as error:
         problems += [f"{line}; the default keys are used" for line in str(error).splitlines()]
         table = KEYS
-    bell = switch("bell", UiSettings.bell)
+    bell = switch("bell", _DEFAULTS.bell)
     return UiSettings(theme, mouse, bell, interval, desktop, table, tuple(problems))
 
 

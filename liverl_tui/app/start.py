@@ -57,8 +57,9 @@ def run_interface(
         gc.enable()
 
 
-def run_list(run_root: Path | None) -> Closed:
-    """Show all runs until the user opens one or leaves. ``run_root``: a further directory of runs."""
+def run_list(run_root: Path | None, told: str = "") -> Closed:
+    """Show all runs until the user opens one or leaves. ``run_root``: a further directory of runs; ``told``: said
+    first."""
     settings = read_settings(Path(os.devnull))  # of the environment only
     in_force.install(settings.keys)
     before_textual()
@@ -66,7 +67,7 @@ def run_list(run_root: Path | None) -> Closed:
     try:
         from liverl_tui.app.runs import RunsApp
 
-        app = RunsApp(run_root, settings, _collect)
+        app = RunsApp(run_root, settings, _collect, told)
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()

@@ -25,7 +25,7 @@ def archive_command(run: Path | None, run_root: Path | None, artifacts: Path | N
     """Copy configuration, metrics, report, ends of the logs, a sample of trajectories and the launch script of a run to
     artifacts/archives/run_NNN, note it in artifacts/index.yaml, and print the new folder.
 
-    Without RUN: the run that has ended last. The run itself stays as it is, and checkpoints are not copied. What was
+    Without RUN: the run that ended last. The run itself stays as it is, and checkpoints are not copied. A run that was
     archived before is not archived again, and nothing is ever overwritten.
     """
     from liverl.offline.archive import archive

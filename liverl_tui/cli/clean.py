@@ -71,12 +71,14 @@ def clean_command(
     """Remove what runs that have ended left behind: sockets, Ray's folders in /tmp, files of their LiteLLM, unfinished
     run folders. It lists them with their sizes, and asks.
 
-    Without RUN: of all runs that have ended on this host. Runs that are live, whose services may still be running, or
-    that belong to another user or host are named and left. Checkpoints, environments, wandb, results, reports, metrics,
-    configuration, plan, events and journal are never removed. With --pid and nothing else, only processes are ended.
+    Without RUN: all runs that have ended on this host. A run is only named, and left as it is, if it is live, if its
+    services may still be running, or if it belongs to another user or host. Checkpoints, environments, wandb, results,
+    reports, metrics, configuration, plan, events and journal are never removed. With --pid and nothing else, only
+    processes are ended.
     """
     from liverl.offline.clean import Outcome, find, remove
-    from liverl.rundir.index import candidates, default_run_root, find_run
+    from liverl.rundir.index import candidates, find_run
+    from liverl.rundir.state_home import default_run_root
 
     if kept and not sandboxes:
         raise CliError("--kept needs --sandboxes; nothing was done", ExitCode.USAGE)

@@ -32,8 +32,9 @@ def compare_command(runs: tuple[str, ...], as_json: bool, svg: Path | None, run_
     """Compare two to six runs, live or ended: how they ended, which keys of their configurations differ, from which
     step on their curves part, and which alerts only some of them had.
 
-    The others are compared with the first one. A curve parts where one run stays above the other to the end, by more
-    than their steps vary.
+    The others are compared with the first one. Two curves part at the step from which one stays above the other to the
+    end, as a mean of five steps and by more than their steps vary. "above from step 4 on" means in each step;
+    otherwise the line says in how many steps. With fewer than 12 common steps it is too early to say.
     """
     from liverl.offline.compare import MOST, compare_with_series, runs_of
 
@@ -48,7 +49,7 @@ def compare_command(runs: tuple[str, ...], as_json: bool, svg: Path | None, run_
             ExitCode.USAGE,
         )
     with Progress() as progress:
-        comparison, series = compare_with_series(found, progress.say)
+        comparison, series, effects = compare_with_series(found, progress.say)
     if svg is not None:
         from liverl.offline.charts_svg import compared
 
@@ -64,6 +65,6 @@ def compare_command(runs: tuple[str, ...], as_json: bool, svg: Path | None, run_
 
         echo_json(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
         return ExitCode.OK
-    for line in lines(comparison, shutil.get_terminal_size((120, 24)).columns):
+    for line in lines(comparison, shutil.get_terminal_size((120, 24)).columns, effects):
         echo(line)
     return ExitCode.OK

@@ -152,7 +152,7 @@ KINDS: dict[str, str | Values] = {
     "RUN_DIR": "dir",
     "RUN": _runs,
     "SERVICE": _of_snapshot("services", "name"),
-    "SYMPTOM": _of_snapshot("symptoms", "id"),
+    "ALERT": _of_snapshot("symptoms", "id"),
     "TRIAL": _trials,
     "STEP": _steps,
     "METRIC": _metrics,
@@ -169,7 +169,22 @@ KINDS: dict[str, str | Values] = {
 }
 # What only whoever types it knows: numbers, times, texts, addresses, new names.
 FREE = frozenset(
-    "N S +N|-N|N AGE CLAIM:PATH FILTER GIB HOST:PORT IMAGE IP LIMIT MODULE NAME PID RE SEQ SIZE TEXT TYPE WORD".split()  # noqa: SIM905
+    (
+        *(
+            "N",
+            "SECONDS",
+            "+N|-N|N",
+            "AGE",
+            "CLAIM:PATH",
+            "FILTER",
+            "GIB",
+            "HOST:PORT",
+            "IMAGE",
+            "IP",
+            "TIME",
+        ),
+        *("MODULE", "NAME", "PID", "REGEX", "SEQ", "SIZE", "TEXT", "TYPE", "WORD"),
+    )
 )
 
 

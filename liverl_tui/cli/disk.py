@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import click
@@ -33,6 +34,6 @@ def disk_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
 
         echo_json(msgspec.json.format(msgspec.json.encode(disk), indent=2).decode())
         return ExitCode.OK
-    for line in lines(disk, shutil.get_terminal_size((WIDE, 24)).columns):
+    for line in lines(disk, shutil.get_terminal_size((WIDE, 24)).columns, time.strftime("%H:%M:%S")):
         echo(line)
     return ExitCode.OK

@@ -38,10 +38,10 @@ def doctor_command(
 ) -> int:
     """Find out from logs what is wrong with a run; show the evidence and what to do.
 
-    PATH is a log, also one packed by gzip, xz or bzip2, or a folder: of a run, of Ray's session, of a Slurm job, of
-    anything else; or the name of a run; - reads standard input. Without PATH: the run that is live, or else the newest
-    one. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is nothing to read, and 70 if the doctor
-    itself failed.
+    PATH is one of: a log, which gzip, xz or bzip2 may have packed; a folder with logs, such as that of a run, of Ray's
+    session or of a Slurm job; the name of a run; - for standard input. Without PATH: the live run, or else the newest
+    one. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is nothing to read, and 70 if the
+    doctor itself failed.
     """
     from liverl.causes.catalogue import ROWS
     from liverl.causes.row_files import RowsError

@@ -43,7 +43,8 @@ class _Actions(click.Group):
 def envs_command() -> None:
     """List the Python environments of a configuration, build and copy them, and remove those that nobody uses.
 
-    Without an action: ls.
+    Without an action: ls, with its options. `envs --upgrade` resolves the requirements anew, and writes the lock from
+    which the next start installs.
     """
 
 
@@ -246,8 +247,8 @@ def _tell_copy(copy: Localized) -> None:
 def gc_command(yes: bool, as_json: bool, **values: Any) -> int:
     """Remove the environments of ours that nobody has used for 30 days, and copies of them on this host.
 
-    What the plan of a run names that has not ended stays, and so does what a process uses. Environments that you made
-    yourself (venv_path) are never touched.
+    An environment stays if a process uses it, or if a run that has not ended names it in its plan. Environments that
+    you made yourself (venv_path) are never touched.
     """
     import sys
     import time

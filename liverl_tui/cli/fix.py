@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("fix")
-@click.argument("symptom", metavar="[SYMPTOM]", required=False)
+@click.argument("symptom", metavar="[ALERT]", required=False)
 @click.option("--yes", is_flag=True, help="Apply the change without asking.")
 @click.option(
     "--own-file", is_flag=True, help="With --yes: make the change in your own configuration file, too."
@@ -44,13 +44,13 @@ def fix_command(
     as_json: bool,
     trust: tuple[str, ...],
 ) -> int:
-    """Show what would mend an alert, and apply it: as the key f of the interface does.
+    """Show what would correct an alert, and apply it, as the key f of the interface does.
 
-    SYMPTOM is the id of an alert, or its beginning; without it, the only alert that has a patch. The patch is shown as
-    old and new values. It is applied if you agree: the services that read these keys are restarted, or, if that is not
-    enough or the run has ended, the next attempt begins with them. Your own configuration file is asked about
-    separately. Without a terminal and without --yes, nothing is changed.
-    Exits with 0 if it was applied, or nothing needs a fix; with 1 if nothing was changed.
+    ALERT is the id of an alert, or its beginning; without it, the only alert that has a patch. The patch is shown as
+    old and new values. It is applied if you agree: the services that read these keys are restarted. If that is not
+    enough, or the run has ended, the next attempt begins with the new values. Your own configuration file is asked
+    about separately. Without a terminal and without --yes, nothing is changed. Exits with 0 if it was applied, or
+    nothing needs a fix; with 1 if nothing was changed.
     """
     found = find_run(run, run_root)
     require_trusted(found, trust)

@@ -28,11 +28,12 @@ def import_command(path: str, output: Path | None, as_json: bool) -> int:
     """Read a launch of another program to a configuration of ours.
 
     PATH: a generation-3 .env of LiveRL's, a script that starts verl's trainer with overrides, LiveRL's config.yaml, or
-    its repository. Nothing of it is executed: what only execution could tell ($(...), sourced files, conditions) is
-    listed with its line, and so is what was not taken, and what had no effect there and has one here.
+    its repository. Nothing of it is executed. Listed with their lines are: what only execution could tell ($(...),
+    sourced files, conditions), what was not taken, what a value that was taken means for the run, and what had no
+    effect there but has one here.
 
-    Without --output the configuration is printed, and the rest is said on stderr. It loads: what our own checks refuse
-    is left out and told. Secrets are never taken.
+    Without --output the configuration is printed to stdout, and the lists to stderr. The configuration can always be
+    loaded: values that our checks refuse are left out and listed. Secrets are never taken.
     """
     import msgspec
 
@@ -67,6 +68,7 @@ def _report(found: Imported) -> Iterator[str]:
     yield f"{found.kind}: {keys} and {words} of verl's were understood, from {', '.join(found.files)}"
     yield from _notes("only execution could tell, so that it is not in the configuration:", found.untold)
     yield from _notes("not taken:", found.not_taken)
+    yield from _notes("taken; know before you start it:", found.notices)
     yield from _notes("had no effect there, and has one here:", found.live)
     yield from _notes("taken, and without effect here:", found.inert)
 

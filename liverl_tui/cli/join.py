@@ -26,7 +26,7 @@ from liverl_tui.text.errors import CliError
 @click.option(
     "--timeout",
     type=seconds(),
-    metavar="S",
+    metavar="SECONDS",
     default=1800.0,
     show_default=True,
     help="Wait at most this many seconds for the run's Ray head.",

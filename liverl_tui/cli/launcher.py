@@ -43,7 +43,7 @@ def launcher_command() -> None:
 @click.option(
     "--time",
     "limit",
-    metavar="LIMIT",
+    metavar="TIME",
     default="",
     help="Time limit of the job, as for sbatch: 24:00:00, 2-12. Default: that of the partition.",
 )
@@ -131,8 +131,9 @@ def kuberay_command(
     The job's one command is `up --resume-or-start` in the pod of the head, with `ray.address` of that cluster: a job
     that is created again resumes the run.
 
-    The configuration is read anew when the job starts: its file and the directory of the runs have to be on the volume,
-    under the path that they have here. --set takes what no shell would change; a secret given with it is refused.
+    The configuration is read anew when the job starts: its file and the directory of the runs have to be on the
+    volume, under the path that they have here. --set takes only values that a shell leaves as they are, and refuses
+    secrets.
     """
     from liverl.plan.rayjob import manifest
     from liverl.plan.sbatch import NoJob
@@ -171,8 +172,6 @@ def _ray_job(
         ConfigError: the configuration is not valid.
         NoJob: it cannot be a RayJob.
     """
-    from dataclasses import replace
-
     from liverl.config import load_config, sizing
     from liverl.plan import ray, rayjob
     from liverl_tui.cli.target import load_target
@@ -183,7 +182,7 @@ def _ray_job(
     rayjob.check_config(given)
     hosts = given.infrastructure.nnodes if nodes is None else nodes
     ours = (f"infrastructure.nnodes={hosts}", f"ray.address={rayjob.ADDRESS}")
-    options = replace(options, sets=(*options.sets, *ours))
+    options = options._replace(sets=(*options.sets, *ours))
     target = load_target(options)
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
@@ -217,21 +216,23 @@ def _job(options: UpOptions, nodes: int | None, cpus: int | None, limit: str, pa
         ConfigError: the configuration is not valid.
         NoJob: it cannot be a job.
     """
-    from dataclasses import replace
-
     from liverl.config import load_config
     from liverl.plan import sbatch
+    from liverl.util.file_systems import file_system
     from liverl_tui.cli.target import load_target
 
     sbatch.check_limits(limit, partition)
     if nodes is not None:
-        options = replace(options, sets=(*options.sets, f"infrastructure.nnodes={nodes}"))
+        options = options._replace(sets=(*options.sets, f"infrastructure.nnodes={nodes}"))
     given = load_config(options.config, profile=options.profile, sets=options.sets).config
     sbatch.check_hosts(given, given.infrastructure.node0_ip)
     target = load_target(options)
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
     config = target.loaded.config
+    several = config.infrastructure.nnodes > 1
+    if several and (warning := sbatch.unshared(str(target.run_dir), file_system(target.run_dir))):
+        echo(f"warning: {warning}", err=True)
     gpus = sbatch.gpus_per_node(config, target.plan())
     return sbatch.Job(
         name=target.run_dir.name,
@@ -239,7 +240,7 @@ def _job(options: UpOptions, nodes: int | None, cpus: int | None, limit: str, pa
         gpus=gpus,
         cpus=cpus or sbatch.cpus_per_node(config, gpus),
         program=_program(),
-        up=_up(options, target.run_dir, several=config.infrastructure.nnodes > 1),
+        up=_up(options, target.run_dir, several=several),
         run_dir=str(target.run_dir),
         cwd=os.getcwd(),
         time=limit,

@@ -73,7 +73,10 @@ class Like:
         return tuple(self._lines(loaded))
 
     def _lines(self, loaded: LoadedConfig) -> Iterator[str]:
+        from msgspec.structs import replace
+
         from liverl.config.changes import changes, names_the_run
+        from liverl.config.in_effect import effect_words
 
         found = [one for one in changes(self.loaded.config, loaded) if not names_the_run(one.key)]
         if not found:
@@ -81,4 +84,8 @@ class Like:
             return
         count = quantity(len(found), "other value")
         yield f"like run {self.run.name}, with {count} (keys and passwords are never copied):"
-        yield from (f"  {one_line(one.words)}" for one in found)
+        for one in found:
+            before = effect_words(self.loaded.config, one.key, one.before)
+            after = effect_words(loaded.config, one.key, one.after)
+            told = replace(one, before=before or one.before, after=after or one.after)
+            yield f"  {one_line(told.words)}"

@@ -42,13 +42,13 @@ PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 @click.option(
     "-f", "--follow", is_flag=True, help="Print new lines until the run ends. Ctrl-C ends only this command."
 )
-@click.option("--grep", metavar="RE", help="Print only lines that match this regular expression.")
+@click.option("--grep", metavar="REGEX", help="Print only lines that match this regular expression.")
 @click.option("--since", metavar="AGE", help="Print only lines newer than this: 30s, 5m, 1h30m, 2d.")
 @click.option("-n", "--lines", type=LINES, metavar="N", help="Print the newest N lines (default: 200).")
 @click.option(
     "--no-access",
     is_flag=True,
-    help="Leave out access lines of polls and model calls that succeeded, as the interface does.",
+    help="Leave out access lines of polls and model calls that succeeded.",
 )
 @run_options
 def logs_command(
@@ -61,11 +61,11 @@ def logs_command(
     lines: int | None,
     no_access: bool,
 ) -> int:
-    """Print the logs of all services, or of the named ones, of the newest attempt. Every line is printed, also to a
-    terminal, unless an option leaves it out.
+    """Print the logs of all services, or of the named ones, of the newest attempt. Every line is printed unless an
+    option leaves it out, also where the output is a terminal.
 
-    The first word may name the run, as --run does; a service of that name in the run that is shown without it goes
-    first.
+    The first word may name a run, as --run does. If the run that would be shown without it has a service of that name,
+    the word means the service.
     """
     wanted = _Wanted(_pattern(grep), no_access)
     age = _age(since)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.observe.metrics.rewards import ends_words
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.cli.options import UpOptions, run_options
@@ -44,7 +43,8 @@ HEAD = ("run", "state", "started", "steps", "reward", "time", "model", "director
 )
 @run_options
 def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort) -> int:
-    """List runs, newest first: reward is the mean of the first and of the last three steps. Where a run has validated,
+    """List runs, newest first: reward is the mean of the first and of the last three steps, and what
+    they prove. Where a run has validated,
     the checkpoint with the highest score is named.
 
     `unsupervised`: the backend has died, and the services of the run may still be running; adopt them with:
@@ -96,16 +96,14 @@ def _cells(one: RunListed) -> tuple[str, ...]:
         started,
         steps if one.total_steps is None else f"{steps}/{one.total_steps}",
         _reward(one),
-        duration(one.seconds),
+        ", ".join(filter(None, (duration(one.seconds), one.attempt_words))),
         visible(Path(one.model).name) or "-",
         visible(one.run_dir),
     )
 
 
 def _reward(one: RunListed) -> str:
-    if one.smoke:
-        return "smoke"  # its batches are too small for it to mean anything
-    return ends_words(one.reward_first, one.reward_last, one.steps) or "-"
+    return " ".join(filter(None, (one.reward_ends(), one.reward_words))) or "-"
 
 
 def _notes(one: RunListed) -> Iterator[str]:

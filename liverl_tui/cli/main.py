@@ -162,7 +162,8 @@ def cli(ctx: click.Context, /, **values: Any) -> int | None:
     """Terminal interface for agentic RL training: start, supervise and diagnose a run.
 
     Without a command: show the live run, the list of runs if several are live, or start one if there is none (by
-    default a small built-in run that needs no GPU). You can detach from the interface at any time; the run keeps
+    default a small built-in run that needs no GPU). With --run-root alone, in a terminal, a directory that has runs
+    but no live one is listed, and none is started. You can detach from the interface at any time; the run keeps
     running, also when the terminal is closed.
     """
     if ctx.invoked_subcommand is not None:
@@ -216,12 +217,22 @@ def run(arguments: list[str] | None = None) -> int:
         return exit_code
 
 
+_ASK_NOTHING = (
+    "stop",
+    "restart",
+    "start",
+    "scale",
+)  # they end or begin processes, and others that do have --yes
+
+
 def _suggest(error: click.NoSuchOption) -> None:
     """Have ``error`` name the one option that was probably meant, by the same comparison as for any other name."""
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else ()
     options = {name.lstrip("-"): name for parameter in known for name in parameter.opts}
     close = nearest(error.option_name.lstrip("-"), options)
     error.message = f"no option {error.option_name}" + (f": did you mean {options[close]}?" if close else "")  # type: ignore[misc]
+    if error.option_name == "--yes" and error.ctx is not None and error.ctx.command.name in _ASK_NOTHING:
+        error.message = f"no option --yes: {error.ctx.command.name} asks nothing; leave it out"  # type: ignore[misc]
     error.possibilities = None  # type: ignore[misc]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ _MODEL = "model.model_path"
     type=numbers.TRAINING_STEPS,
     default=600,
     show_default=True,
+    metavar="N",
     help="Maximum number of training steps.",
 )
 @config_options
@@ -69,7 +69,7 @@ def next_command(options: UpOptions, folder: Path) -> str:
     """``up`` with the options that were given, and the model in ``folder`` in the place of theirs."""
     profile = options.profile or (None if options.config else PROFILE)
     others = tuple(one for one in options.sets if one.partition("=")[0].strip() != _MODEL)
-    return replace(options, profile=profile, sets=(*others, f"{_MODEL}=smoke:{folder}")).command_line()
+    return options._replace(profile=profile, sets=(*others, f"{_MODEL}=smoke:{folder}")).command_line()
 
 
 def _config(values: dict[str, Any]) -> RunConfig:

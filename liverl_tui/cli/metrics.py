@@ -12,15 +12,17 @@ from liverl.util.nearest import did_you_mean
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.output import echo
 from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.words import one_line
 
 
 @click.group("metrics", cls=Actions)
 def metrics_command() -> None:
     """Export a run's metrics as a table or as charts.
 
-    Of a run that is live, and of one that has ended. M in the interface shows the charts.
+    The run may be live or ended. M in the interface shows the charts.
     """
 
 
@@ -39,9 +41,9 @@ def export_command(
 ) -> int:
     """Export the metrics of all steps.
 
-    The columns of the table are `step` and the names that the trainer writes, such as critic/score/mean. --key takes
-    also the title of a chart: reward, KL, entropy. Where a step
-    has not written a metric, its cell is empty (null in Parquet); what is not finite is nan, inf or -inf.
+    The columns of the table are `step` and the names that the trainer writes, such as critic/score/mean. --key also
+    takes the title of a chart (reward, KL, entropy); stderr then says which column that is. A cell is empty (null in
+    Parquet) if its step has not written the metric; a value that is not finite is nan, inf or -inf.
     """
     from liverl.offline.charts_svg import charts
     from liverl.offline.tables import NothingToExport, as_csv, metric_kinds, metrics_of, metrics_table
@@ -50,7 +52,7 @@ def export_command(
     run_dir = run_to_read(run, run_root)
     try:
         series = metrics_of(run_dir)
-        keys = tuple(series.key_of(key) or key for key in keys)
+        asked, keys = keys, tuple(series.key_of(key) or key for key in keys)
         table = metrics_table(series, keys)
     except NothingToExport as error:
         raise CliError(f"run {run_dir.name} has no {error}", ExitCode.FAILED) from None
@@ -68,4 +70,7 @@ def export_command(
         ) from None
     if form == "svg":
         return write(output, charts(series, keys or series.default_charts(), run_dir.name))
+    for title, key in zip(asked, keys, strict=True):
+        if title != key:  # on stderr: scripts know the column by the trainer's name
+            echo(f"{one_line(title)}: column {one_line(key)}", err=True)
     return write(output, parquet(table, metric_kinds(table)) if form == "parquet" else as_csv(table))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from liverl.exit_codes import ExitCode
 from liverl.rundir.commands import attach_command, ended_commands
 from liverl.rundir.index import RunLookupError, describe, elsewhere_message
 from liverl.rundir.layout import RemoteBackend, RunDir, backend_alive
@@ -70,12 +71,15 @@ def interface(run: RunDir, *, readonly: bool, start: Callable[..., object] | Non
     return _next_runs(closed, readonly)
 
 
-def all_runs(run_root: Path | None, *, readonly: bool = False) -> int:
+def all_runs(run_root: Path | None, *, readonly: bool = False, told: str = "") -> int:
     """Show the list of all runs, and the one that is opened from it; the exit code. ``run_root``: a further directory
-    of runs."""
+    of runs; ``told``: why the list is shown, said on it and, where no run was opened from it, afterwards."""
     from liverl_tui.app.start import run_list
 
-    return _next_runs(run_list(run_root), readonly)
+    closed = run_list(run_root, told)
+    if told and closed.next_run is None and closed.exit_code == ExitCode.OK:
+        echo(told, err=True)
+    return _next_runs(closed, readonly)
 
 
 def _next_runs(closed: Closed, readonly: bool) -> int:

@@ -24,7 +24,8 @@ def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int
     """List the hosts of a run on several hosts: name, address, state, CPU, memory, shared memory and free disk; below a
     missing or lost host, the command to run there.
 
-    Figures that are over 20 s old show their age. A run on one host, or of a launch script, lists none.
+    Figures that are over 20 s old show their age. The list is empty for a run on one host, and for one of a launch
+    script.
     """
     from liverl.offline.present import present
 

@@ -42,8 +42,8 @@ def notify_command(run: Path | None, send: bool, as_json: bool, trust: tuple[str
     """List the notification targets of a run; with --test, send a test message to each. Exits with 1 if a message was
     not delivered.
 
-    With RUN: the targets of that run. With --config, --set or --profile: those of that configuration. Otherwise those
-    of the live run or, without a live run, those of the default configuration and the environment.
+    With RUN, the targets of that run are listed; with --config, --set or --profile, those of that configuration.
+    Otherwise they are those of the live run, or without one those of the default configuration and the environment.
     """
     options = UpOptions.of({**values, "trust": trust})
     found = _run(run, options)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,8 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 NEWEST = ""  # the value of --resume without a run
 
 
-@dataclass(frozen=True)
-class UpOptions:
+class UpOptions(NamedTuple):
     """The values of the options of ``up``, which are also those of the program without a command."""
 
     config: Path | None = None
@@ -54,7 +52,7 @@ class UpOptions:
 
         hidden = self._hidden()
         words = ["liverl-tui", command]
-        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
+        for name, value in self._asdict().items():
             option = f"--{'set' if name == 'sets' else name.replace('_', '-')}"
             if value is True or value == NEWEST:
                 words.append(option)
@@ -199,8 +197,9 @@ def up_options(function: F) -> F:
         click.option(
             "--smoke",
             is_flag=True,
-            help="First a small run of the same configuration: 8 prompts with 4 responses, two steps, no validation; "
-            "its checkpoint is measured and removed.",
+            help="Start a small run of the same configuration in place of the real one: at most 8 prompts with 4 "
+            "responses each, two steps, no validation; its checkpoint is measured and removed. The real run does not "
+            "follow: start it without --smoke.",
         ),
         click.option(
             "--wait",

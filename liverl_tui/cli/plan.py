@@ -35,8 +35,8 @@ def plan_command(
     as_json: bool, every_key: bool, elsewhere: bool, gpu_memory: float | None, run: Path | None, **values: Any
 ) -> int:
     """Show what a configuration would start, and what `check` finds; with --run, the plan with which that run was
-    started. Starts nothing. Exits with 3 if a check fails that would fail on any host; --other-host leaves out what
-    looks at this one."""
+    started. Nothing is started. Exits with 3 if a check fails that would fail on any host. --other-host leaves out the
+    checks that look at this host."""
     from liverl.model import Check
     from liverl.plan.render import plan_json, plan_text
     from liverl.preflight.registry import OF_HOST

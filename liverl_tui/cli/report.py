@@ -1,4 +1,4 @@
-"""``report``: the report of a run that has ended, as Markdown or as one HTML page."""
+"""``report``: the report of a run, ended or still running, as Markdown or as one HTML page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.commands import attach_command, status_command
-from liverl.util.regular_file import read_text
 from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import STEP
 from liverl_tui.cli.options import named_run, run_options
@@ -18,6 +17,7 @@ from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
+    from liverl.offline.run_report import RunReport
     from liverl.rundir.layout import RunDir
 
 
@@ -25,45 +25,47 @@ if TYPE_CHECKING:
 @click.option(
     "--html", "as_html", is_flag=True, help="One page with charts, to send to somebody; needs nothing else."
 )
-@click.option("--attempt", type=STEP, metavar="N", help="Of attempt N, not of the newest that has ended.")
+@click.option("--attempt", type=STEP, metavar="N", help="Of attempt N, not of the newest one.")
 @output_option
 @named_run
 @run_options
 def report_command(
     run: Path | None, run_root: Path | None, as_html: bool, attempt: int | None, output: Path | None
 ) -> int:
-    """Print the report of a run that has ended: what ran, why it ended, its alerts, and where to look.
+    """Print the report of a run: what ran, how far it came, why it ended, its alerts, and where to look.
 
-    It is written when an attempt ends, as report.md in the directory of the attempt. With --html it is one page with
-    the charts of the metrics and a table of the trials of each step; it loads nothing, and no script is in it.
+    When an attempt ends, it is written to report.md in the directory of the attempt. If the attempt still runs, the
+    report is made now, and says so. With --html it is one page with the charts of the metrics and a table of the
+    trials of each step; it loads nothing, and no script is in it.
     """
+    from liverl.offline.run_report import NoReport, RunReport
+
     run_dir = run_to_read(run, run_root)
-    text = _report(run_dir, attempt) + _checkpoints(run_dir)
-    return write(output, _page(run_dir, text + _configuration(run_dir)) if as_html else text)
+    try:
+        report = RunReport(run_dir, attempt)
+    except NoReport as error:
+        raise CliError(f"{error}{_how_it_is(run_dir)}", ExitCode.FAILED) from None
+    text = report.text + _checkpoints(run_dir)
+    if not as_html:
+        return write(output, text + _gaps(report.not_looked_at()))
+    drawn, gaps = _charts(run_dir)
+    text += _configuration(run_dir) + _gaps([*report.not_looked_at(), *gaps])
+    return write(output, _page(report, text, drawn))
 
 
-def _report(run: RunDir, attempt: int | None) -> str:
-    """The text of the report.
-
-    Raises:
-        CliError: there is none, or it cannot be read.
-    """
-    numbers = [attempt] if attempt is not None else sorted(run.attempts(), reverse=True)
-    for number in numbers:
-        try:
-            return read_text(run.report(number))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise CliError(f"{run.report(number)}: {error.strerror or error}", ExitCode.FAILED) from None
+def _how_it_is(run: RunDir) -> str:
+    """Where to look instead, behind why there is no report."""
     from liverl_tui.keys.bindings import find
 
-    which = f"attempt {attempt} of run {run.name}" if attempt is not None else f"run {run.name}"
-    raise CliError(
-        f"{which} has no report: it is written when an attempt ends; how it is now: {status_command(run.path)}, "
-        f"or {attach_command(run.path)}, where {find('app', 'export').name} saves lists and charts as files",
-        ExitCode.FAILED,
+    return (
+        f": it is written when an attempt ends; how it is now: {status_command(run.path)}, "
+        f"or {attach_command(run.path)}, where {find('app', 'export').name} saves lists and charts as files"
     )
+
+
+def _gaps(words: list[str]) -> str:
+    """What was not looked at, as a section; empty if nothing is known to be missing."""
+    return "\n## Not looked at\n\n" + "".join(f"- {one}\n" for one in words) if words else ""
 
 
 def _checkpoints(run: RunDir) -> str:
@@ -93,21 +95,25 @@ def _configuration(run: RunDir) -> str:
     return "\n## Configuration\n\n" + ("".join(lines) or "- all keys have their defaults\n")
 
 
-def _page(run: RunDir, text: str) -> str:
+def _charts(run: RunDir) -> tuple[str, list[str]]:
+    """The charts as an SVG, empty without metrics; and which metrics could not be read."""
     from liverl.offline.charts_svg import charts
-    from liverl.offline.page import page
-    from liverl.offline.present import present
     from liverl.offline.tables import metrics_of
 
-    drawn = ""
     try:
         series = metrics_of(run)
     except OSError as error:
-        echo(f"warning: no charts: {error.filename or run.path}: {error.strerror or error}", err=True)
-    else:
-        if keys := series.default_charts():
-            drawn = charts(series, keys)
-    state, _ = present(run)
+        why = f"{error.filename or run.path}: {error.strerror or error}"
+        echo(f"warning: no charts: {why}", err=True)
+        return "", [f"the metrics: {why}"]
+    keys = series.default_charts()
+    return (charts(series, keys) if keys else ""), []
+
+
+def _page(report: RunReport, text: str, drawn: str) -> str:
+    from liverl.offline.page import page
+
+    state = report.state
     if state is None:
         return page(text, drawn)
     return page(text, drawn, state.trials.steps, state.trials.older_steps)

@@ -39,7 +39,7 @@ def rules_command() -> None:
 def check_command(files: tuple[str, ...], as_json: bool) -> int:
     """Say what is wrong with files of rules.
 
-    Everything is told at once, with its line. Exits with 0 if nothing is wrong, else with 2.
+    All faults are listed at once, each with its line. Exits with 0 if nothing is wrong, else with 2.
     """
     import msgspec
 
@@ -138,7 +138,8 @@ def ls_command(words: tuple[str, ...], files: tuple[str, ...], as_json: bool) ->
 def explain_command(name: str, files: tuple[str, ...]) -> int:
     """Show a row in words.
 
-    What is looked for, what it means, what to do, and where that comes from. ID may be that of an alert.
+    It says what the row looks for, what that means, what to do, and where this is known from. ID may be that of an
+    alert of a log, such as log:cuda-oom:trainer.
     """
     from liverl.causes.site.shown import described
 

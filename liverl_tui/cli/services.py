@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.rundir.commands import run_words
 from liverl.rundir.index import RunLookupError, find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 from liverl_tui.cli.client import command_client
@@ -61,11 +62,7 @@ def _of_run(name: str, command: str, run: RunDir) -> str:
         meant = find_run(Path(name), root)
     except RunLookupError:
         return ""
-    way = (
-        f"liverl-tui {command} --run {name}"
-        if command == "stop"
-        else f"liverl-tui {command} --run {name} SERVICE"
-    )
+    way = f"liverl-tui {command} --run {run_words(meant.path)}{'' if command == 'stop' else ' SERVICE'}"
     return f": {meant.name} is a run: {way}"
 
 
@@ -113,7 +110,7 @@ def stop_command(
 ) -> int:
     """Stop the run in dependency order, dependents first; or only the named services.
 
-    If the backend has died, a backend is started that only stops the processes that are still running.
+    If the backend has died, another one is started, which only stops the processes that still run.
     """
     run_dir = find_run(run, run_root)
     require_trusted(run_dir, trust)
@@ -200,9 +197,10 @@ def scale_command(
     no_wait: bool,
     trust: tuple[str, ...],
 ) -> int:
-    """Add (+1) or remove (-1) replicas, or set their number.
+    """Add (+N) or remove (-N) replicas, or set their number (N).
 
-    More replicas without a GPU than 4 for each CPU, or than fit into the memory, are refused without --force.
+    Replicas without a GPU are refused if there would be more than 4 for each CPU, or more than the memory holds;
+    --force adds them all the same.
     """
     if not re.fullmatch(r"[+-]?[0-9]{1,4}", change):
         from liverl.config.errors import shown

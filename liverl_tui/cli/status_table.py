@@ -7,8 +7,11 @@ from textwrap import wrap
 
 from liverl.diagnose.muting import muted_words
 from liverl.model import SMOKE, GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl.observe.metrics.rewards import words as reward_words
+from liverl.rundir.commands import run_option
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
+from liverl_tui.text.as_typed import as_typed, of_run
 from liverl_tui.text.facts import (
     batch_words,
     damaged_words,
@@ -27,7 +30,15 @@ from liverl_tui.text.facts import (
     without_tools,
 )
 from liverl_tui.text.node_words import nodes_words, of_nodes
-from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
+from liverl_tui.text.status_label import (
+    SnapshotIndex,
+    StatusLabel,
+    engine_now,
+    of_gpu,
+    of_replica,
+    owner_words,
+    standing,
+)
 from liverl_tui.text.table import aligned
 from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
 
@@ -85,11 +96,13 @@ def _lines(s: Snapshot) -> list[Line]:
         if symptom.cause:
             lines.append((f"  why: {one_line(symptom.cause)}", None))
         if symptom.fix:
-            lines.append((f"  fix: {one_line(symptom.fix)}", None))
+            fix = as_typed(of_run(symptom.fix, s.run_dir))
+            lines.append((f"  fix: {one_line(fix)}", None))
         if symptom.patch:
             values = ", ".join(f"{key}={one_line(value)}" for key, value in symptom.patch.items())
             guess = ", which is a guess" if symptom.guess else ""
-            lines.append((f"  set: {values}{guess}; liverl-tui fix {symptom.id} does it", None))
+            command = as_typed(f"liverl-tui fix {symptom.id}{run_option(s.run_dir)}")
+            lines.append((f"  set: {values}{guess}; {command} does it", None))
     if words := muted_words(s.muted):
         lines.append((f"muted     {words}", None))
     lines.append(("", None))
@@ -102,6 +115,8 @@ def _lines(s: Snapshot) -> list[Line]:
     if words := sessions_words(s):
         lines.append((f"sessions  {words}", None))
     lines += [(f"{name:<9} {one_line(where)}", None) for name, where in s.trackers.items()]
+    if not s.smoke and (told := reward_words(s.rewards, s.step or 0)):
+        lines.append((f"reward    {told}", None))
     lines += _trials(s)
     lines += _machine(s)
     return lines
@@ -137,7 +152,11 @@ def _services(s: Snapshot) -> list[Line]:
     first, *texts = _columns(head, [_service(x, s.at) for x in s.services], "<<<<<<<")
     lines: list[Line] = [(f"  {first}", None)]
     for service, text in zip(s.services, texts, strict=True):
-        lines.append((f"{GLYPH[service.state]} {text}", _COLOUR.get(service.state)))
+        stands = standing(service, s.at)
+        if stands is not None:
+            lines.append((f"{stands.glyph} {text}", _STYLE_COLOUR.get(stands.style)))
+        else:
+            lines.append((f"{GLYPH[service.state]} {text}", _COLOUR.get(service.state)))
     return lines
 
 
@@ -148,7 +167,14 @@ def _service(s: ServiceStatus, now: float) -> tuple[str, ...]:
     stage = ""
     if s.stage and s.state in ("preparing", "starting"):
         stage = f"{one_line(s.stage)}{'' if s.progress is None else f' {percent(s.progress)}'}; "
-    why = "" if s.state == "ready" and s.why == "ready" else stage + one_line(s.why)
+    stands = standing(s, now)
+    why = (
+        stands.words
+        if stands is not None
+        else ""
+        if s.state == "ready" and s.why == "ready"
+        else stage + one_line(s.why)
+    )
     return (visible(s.name), s.state.replace("_", " "), pid, str(s.generation), str(s.restarts), up, why)
 
 
@@ -167,13 +193,14 @@ def _replicas(s: Snapshot) -> list[Line]:
             visible(r.name),
             one_line(label.words),
             "yes" if r.listed else "no",
-            f"{count(r.engine.running)}/{count(r.engine.waiting)}",
-            count(r.engine.tokens_per_s),
-            "-" if r.engine.seconds_per_answer is None else f"{r.engine.seconds_per_answer:.2f}",
-            percent(r.engine.kv_cache_usage),
-            "-" if r.engine.policy_version is None else f"v{r.engine.policy_version}",
+            f"{count(engine.running)}/{count(engine.waiting)}",
+            count(engine.tokens_per_s),
+            "-" if engine.seconds_per_answer is None else f"{engine.seconds_per_answer:.2f}",
+            percent(engine.kv_cache_usage),
+            "-" if engine.policy_version is None else f"v{engine.policy_version}",
         )
         for r, label in zip(s.replicas.items, labels, strict=True)
+        for engine in (engine_now(r, snapshot_index.services.get(r.name), s.at),)
     ]
     if not s.has_list:  # no list that a replica could be in
         head, rows = (*head[:2], *head[3:]), [(*row[:2], *row[3:]) for row in rows]
@@ -224,10 +251,12 @@ def _machine(s: Snapshot) -> list[Line]:
         labels = [of_gpu(g, snapshot_index, s.at) for g in s.gpus]
         rows = [_gpu(g, label) for g, label in zip(s.gpus, labels, strict=True)]
         lines += _with_styles(_columns(head, rows, "><<>><>>"), labels)
+    # Of a run that has ended the host is measured now; how full the disk is was read by its backend.
+    now, then = (" (now)", " (when the run ended)") if s.result is not None else ("", "")
     if (words := machine_words(s)) or (words := no_gpus_words(s)):
-        lines.append((f"machine   {words}", None))
+        lines.append((f"machine   {words}{now if s.host.memory_used is not None else ''}", None))
     if words := disk_words(s):
-        lines.append((f"disk      {words}", None))
+        lines.append((f"disk      {words}{then}", None))
     return lines
 
 

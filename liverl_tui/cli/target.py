@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir, valid_name
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 120  # characters of a smoke run's name, before a number
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """A resolved configuration and the directory of its run, which need not exist yet."""
 
     loaded: LoadedConfig
@@ -75,13 +75,11 @@ def load_target(options: UpOptions) -> Target:
     model = None
     without: tuple[str, ...] = ()
     if options.like is not None:
-        from dataclasses import replace as with_values
-
         from liverl_tui.cli.like import NAMES, Like
 
         model = Like.of(options.like, options.run_root)
         require_trusted(model.run, options.trust, options)
-        options = with_values(options, config=model.file)
+        options = options._replace(config=model.file)
         without, sets = model.without(sets, os.environ), [*NAMES, *sets]
     loaded = load_config(options.config, profile=options.profile, sets=sets, without=without)
     now = time.time()
@@ -110,7 +108,7 @@ def settled(target: Target) -> Target:
     Raises:
         ConfigError: it cannot be told.
     """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from liverl.engines.tool_formats import AUTO
 

@@ -22,7 +22,7 @@ from liverl_tui.text.errors import CliError
 def timeline_command(run: Path | None, run_root: Path | None, step: int | None, as_json: bool) -> int:
     """Show where the time of one step goes: its parts, what its trials waited for, the slowest trials, replicas, GPUs.
 
-    Of a live run and of one that has ended. The interface draws the same with I.
+    The run may be live or ended. The interface draws the same with I.
     """
     from liverl.offline.present import present
     from liverl.offline.timeline_shown import NoSuchStep, timeline_shown

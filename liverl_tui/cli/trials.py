@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -106,6 +107,23 @@ def _read_sort(
     return name, direction == "desc" if direction else isinstance(field, NumberField)
 
 
+class _TrainingStep(click.IntRange):
+    """The number of a step; of a validation's name it says how validations are asked for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """See ``click.ParamType.convert``."""
+        if found := re.fullmatch(r"(?:v|val|validation)(\d{1,9})", str(value)):
+            self.fail(
+                f"{value} names validations; for those after step {found[1]}: --filter val={found[1]}",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+_STEP = _TrainingStep(STEP.min, STEP.max)
+
+
 def _known_flags(
     _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -128,14 +146,14 @@ def _known_flags(
 def trials_command() -> None:
     """List the trials of a run, show one, follow those that end, and sum up steps.
 
-    Of a run that is live, and of one that has ended. The time of a trial is told by phase: queue (until it got its
-    place), setup (of its sandbox, and of the agent in it), agent and verifier, as far as its files tell them.
+    The run may be live or ended. The time of a trial is split into phases: queue (waiting for a place), setup (of its
+    sandbox and of the agent in it), agent, and verifier. A phase that its files do not show is left out.
     """
 
 
 @trials_command.command("ls")
 @named_run
-@click.option("--step", type=STEP, metavar="N", help="All trials of step N, not the newest ones of the run.")
+@click.option("--step", type=_STEP, metavar="N", help="All trials of step N, not the newest ones of the run.")
 @_filters
 @click.option("--slowest", is_flag=True, help="The slowest first, not the newest.")
 @click.option(
@@ -173,7 +191,7 @@ def ls_command(
     reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
     plain words are searched in all texts. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue, setup,
     agent, verifier; task, finish, state, flag, error, kind, val, replica, waits, cause, outcome, name, group, last.
-    @NAME is a filter that was saved in the interface.
+    @NAME is a filter that was saved in the interface. Validations: val, val=8 or step=val8, kind=validation.
 
     Example: liverl-tui trials ls --filter 'reward<1 task~move' --sort time -n 20
     """
@@ -340,7 +358,7 @@ def _only_with_tokens(context: click.Context) -> None:
 @click.option(
     "--jsonl", "form", flag_value="jsonl", help="A JSON object per line, with all that `ls --json` has."
 )
-@click.option("--step", type=STEP, metavar="N", help="The trials of step N, not of all steps.")
+@click.option("--step", type=_STEP, metavar="N", help="The trials of step N, not of all steps.")
 @_filters
 @output_option
 @run_options

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import SlowTrial
+from liverl.observe.trials.ending_words import DONE, counted_endings, ending_of, endings_of
 from liverl.observe.trials.phases import PHASES, acts_in
 from liverl.observe.trials.query import calls_known
-from liverl.offline.trials import TrialShown, TrialsListed, marks_of
+from liverl.offline.trials import TrialShown, TrialsListed, TurnShown, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
@@ -69,7 +70,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("MOSTLY", lambda head, now: head.spent_on or UNKNOWN, 8, least=8),
     Column(
         "ENDED-BY",
-        lambda head, now: one_line(head.error or head.ended_by or "")[:_LONGEST] or UNKNOWN,
+        lambda head, now: one_line(head.error or ending_of(head))[:_LONGEST] or UNKNOWN,
         2,
         least=12,
     ),
@@ -158,8 +159,8 @@ def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
 def step_lines(step: StepTrials, now: float) -> list[str]:
     """A step's trials in sentences: how many have ended, how they ended, the times of their phases, and the slowest."""
     lines = [f"step {step.step}: {step.finished} of {quantity(step.total, 'trial')} finished{_rest(step)}"]
-    if step.ended_by:
-        lines.append(f"  ended by: {histogram(step.ended_by)}")
+    if set(endings := endings_of(step)) - {DONE}:
+        lines.append(f"  ended by: {one_line(counted_endings(endings))}")
     if step.failures:
         lines.append(f"  errors: {histogram(step.failures)}")
     if step.failed_in:
@@ -223,7 +224,7 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("phase", _phase_now(head, now)),
         ("waits for", WAITED.get(head.waits_for, "not known" if head.state == "running" else "")),
         ("most time", f"for {WAITED[head.spent_on]}" if head.spent_on in WAITED else ""),
-        ("ended by", head.ended_by or ""),
+        ("ended by", ending_of(head)),
         ("error", shown.exception),
         ("ending", shown.ending),
         ("flags", ", ".join(sorted(marks_of(head) - {"error"}))),
@@ -255,6 +256,13 @@ def _phase_now(head: TrialHead, now: float) -> str:
     return f"{head.phase}{since}" if head.state == "running" else f"{head.phase}, which it did not finish"
 
 
+def _finish(turn: TurnShown) -> str:
+    """How a turn ended, in words."""
+    if not turn.success:
+        return "failed"
+    return "answer not recorded" if turn.tool_calls is None else one_line(turn.finish_reason or "-")
+
+
 def _turn_lines(shown: TrialShown) -> list[str]:
     rows = [("TURN", "AT", "TIME", "CALLS", "PROMPT", "REPLY", "FINISH")]
     for turn in shown.turns:
@@ -266,10 +274,10 @@ def _turn_lines(shown: TrialShown) -> list[str]:
                 if turn.started_at is None or at is None
                 else f"+{short_time(max(0.0, turn.started_at - at))}",
                 short_time(turn.seconds),
-                str(turn.tool_calls),
+                "-" if turn.tool_calls is None else str(turn.tool_calls),
                 "-" if turn.prompt_tokens is None else str(turn.prompt_tokens),
                 "-" if turn.completion_tokens is None else str(turn.completion_tokens),
-                one_line(turn.finish_reason or "-") if turn.success else "failed",
+                _finish(turn),
             )
         )
     return list(aligned(rows, right=range(len(rows[0]) - 1), gap=GAP))

@@ -7,7 +7,6 @@ import shlex
 import signal
 import sys
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,16 +69,20 @@ def up_command(**values: Any) -> int:
 
 
 def up_or_attach(options: UpOptions) -> int:
-    """The program without a command: show the live run, all runs if several are live, take over an orphaned one, or
-    start one; the exit code.
+    """The program without a command: show the live run, all runs if several are live, take over an orphaned one, list
+    the runs of a directory that was named, or start one; the exit code.
 
     Raises:
         CliError: several runs are live and there is no terminal for their list, or several are orphaned, and the
             options name none.
     """
     # With --readonly nothing is started.
-    if options.readonly and not options.describes_one and not options.resumes:
-        return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
+    shows = options.readonly and not options.describes_one and not options.resumes
+    if shows or _only_shows(options):
+        run = find_run(options.run, options.run_root)
+        if not options.readonly:
+            _require_trusted(run, options)
+        return show(run, _mode(options), readonly=options.readonly)
     if not options.names_a_run and not options.smoke:
         infos = candidates(options.run_root)
         live = [i for i in infos if i.state == "live"]
@@ -93,7 +96,31 @@ def up_or_attach(options: UpOptions) -> int:
         orphan = _only_orphan(infos, options)
         if orphan is not None:
             return _continue(orphan, options)
+        if infos and _only_looks(options):
+            return all_runs(options.run_root, told=_nothing_started(options))
     return up(options)
+
+
+def _only_looks(options: UpOptions) -> bool:
+    """Whether ``liverl-tui --run-root DIR`` is to look at the runs of a directory that has some, none of them live: who
+    names it may not want a new run among them. A script and whoever says how to start get the start."""
+    others = options._replace(run_root=None, trust=())
+    return options.run_root is not None and others == UpOptions() and _mode(options) == "interface"
+
+
+def _nothing_started(options: UpOptions) -> str:
+    live = f"no run in {options.run_root} is live on this host"
+    return f"{live}, and none was started; to start one: {options.command_line()}"
+
+
+def _only_shows(options: UpOptions) -> bool:
+    """Whether ``liverl-tui --run RUN`` can mean one thing only: to look at a run that has ended, in the interface. As
+    text, where a script may wait for the exit code of a start, it is refused, and the message names ``attach``."""
+    if options.run is None or options.describes_one or options.resumes or options.detach:
+        return False
+    if _mode(options) != "interface":
+        return False
+    return describe(find_run(options.run, options.run_root).path).state in ("done", "failed", "stopped")
 
 
 def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
@@ -117,7 +144,7 @@ def _several(what: str, infos: list[RunInfo], options: UpOptions, command: str =
     lines = [f"{len(infos)} runs are {what}; choose one:"]
     for info in infos:
         shown = options if command == "up" else UpOptions(readonly=options.readonly, plain=options.plain)
-        lines.append(f"  {replace(shown, run=info.run_dir, run_root=None).command_line(command=command)}")
+        lines.append(f"  {shown._replace(run=info.run_dir, run_root=None).command_line(command=command)}")
     if command == "up" and options.detach:
         lines.append(f"  {options.command_line('--name', 'NAME')}  (starts a new run)")
     return "\n".join(lines) + (options.to_fill_in if command == "up" else "")
@@ -203,7 +230,7 @@ def _newest(options: UpOptions) -> RunDir:
     infos = candidates(options.run_root)
     if not infos:
         raise RunLookupError(
-            f"no run to resume; start one with: {replace(options, resume=None).command_line()}{options.to_fill_in}"
+            f"no run to resume; start one with: {options._replace(resume=None).command_line()}{options.to_fill_in}"
         )
     return RunDir(infos[0].run_dir)
 
@@ -394,9 +421,10 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if why := no_next_attempt(run.path):
         raise CliError(why, ExitCode.USAGE)
     if not resume:
-        again = replace(options, run=None, name=None, run_root=None, resume=str(run.path))
+        again = options._replace(run=None, name=None, run_root=None, resume=str(run.path))
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "
+            f"To look at it: liverl-tui attach {shlex.quote(str(run.path))}. "
             f"To start another run, give --name NAME. To resume it: {again.command_line()}{again.to_fill_in}",
             ExitCode.USAGE,
         )

@@ -38,7 +38,7 @@ SILENT_S = 10.0  # a backend that is ending may not answer for a while; after th
 @click.option(
     "--timeout",
     type=seconds(),
-    metavar="S",
+    metavar="SECONDS",
     help=f"Wait at most this many seconds, then exit with code {ExitCode.TIMEOUT}.",
 )
 @run_options

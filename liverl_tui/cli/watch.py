@@ -67,9 +67,9 @@ def watch_command(
     Without DIR and options, shows what this user runs on this host. The run is not changed: watch sends no signals,
     writes no files in it, and makes GET requests only. Ctrl-C ends only this command.
 
-    At its end it says on stderr what it saw, and how to go on. The exit code tells of watch, not of the run: 0 also if
-    the run has failed, 4 if nothing is there to watch, 2 for a wrong option, 128+n after a signal (130: Ctrl-C). For
-    how the run stands: "state" of --once --json, or the exit code of `doctor`.
+    At its end it says on stderr what it saw, and how to go on. Its exit code says how watch ended, not how the run
+    stands: 0 even if the run has failed, 4 if there is nothing to watch, 2 for a wrong option, 128+n after a signal
+    (130: Ctrl-C). How the run stands is in "state" of --once --json, or in the exit code of `doctor`.
     """
     from liverl.watch.target import Target
     from liverl_tui.cli.mode import mode

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from liverl.control.messages import CommandError
-from liverl.observe.metrics.rewards import ends_words
+from liverl.observe.metrics.rewards import change, course_words, ends_words
 from liverl.replay.archive import RecordingError
 from liverl.util.clocks import steady_time
 from liverl_tui.data.view import KEPT_EVENTS, View
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 RECORDED = "this is a recorded run"
 OVER = "the recording has ended"
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # times as fast as recorded
+SAME_S = 2.0  # seconds up to which the clock of the recording counts as ours
 LOOP_S = 6.0  # seconds that the end is shown before a looped recording begins again
 # What a command does in a live run; {service}, {delta} and {remove} are its arguments.
 _EFFECTS = {
@@ -61,7 +63,8 @@ def what_it_showed(snapshot: Snapshot | None) -> str:
     rewards = snapshot.rewards
     said = rewards and ends_words(rewards.first, rewards.last, rewards.steps, "{:.2f}".format)
     if said:
-        steps += f", reward {said}"
+        proved = course_words(rewards.course) if change(rewards) is not None and not snapshot.smoke else ""
+        steps += f", reward {said}" + (f" ({proved})" if proved else "")
     return f"{steps}; {serious}" if serious else steps
 
 
@@ -193,14 +196,24 @@ class DemoSource:
             more = f"it begins again in {LOOP_S:.0f} s" if self._loop else self._words_at_end
             # The header says the result of a run that has ended.
             shown = f": {what_it_showed(snapshot)}" if snapshot.result is None else ""
-            return f"{OVER}{shown}; {more}"
-        return f"paused at {self.place:.0f} s of {self.seconds:.0f} s" if self.paused else ""
+            return f"{OVER}{shown}{self._its_clock()}; {more}"
+        return (
+            f"paused at {self.place:.0f} s of {self.seconds:.0f} s{self._its_clock()}" if self.paused else ""
+        )
+
+    def _its_clock(self) -> str:
+        """What time it is in the run, where that is not the present time: all times on the screen are by it. It runs
+        ahead of ours where the recording is played faster or was taken forward, and stays behind while it is paused."""
+        now = self._clock.shown(min(self._at, self._player.end))
+        if abs(now - self._now()) < SAME_S:
+            return ""
+        return f", its clock {time.strftime('%H:%M:%S', time.localtime(now))}"
 
     def _progress(self, over: bool) -> str:
         if over:
             return ""
         fast = "" if self.speed == 1.0 else f" ×{self.speed:g}"
-        return f"{self.place:.0f}s of {self.seconds:.0f}s{fast}"
+        return f"{self.place:.0f}s of {self.seconds:.0f}s{fast}{self._its_clock()}"
 
     async def _rest(self, seconds: float | None) -> bool:
         """Wait so long, None for ever, or until a key changes something; whether one did."""

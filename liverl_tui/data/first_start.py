@@ -11,7 +11,7 @@ FILE = "hints-shown"
 def first_start() -> bool:
     """Whether the hints were never shown; notes that they are shown now. False if that cannot be noted, since they
     would come back at each start."""
-    from liverl.rundir.index import interface_root
+    from liverl.rundir.state_home import interface_root
 
     path = interface_root() / FILE
     try:

@@ -35,6 +35,9 @@ class Notifications(Protocol):
     ) -> None:
         """Show ``text`` for some seconds. ``brief``: cut it to one line. ``about``: replace toasts on this subject."""
 
+    def screen_changed(self) -> None:
+        """Remove what was answered to keys of another screen than the present one."""
+
 
 class Commands(Protocol):
     """Commands to the backend. If one cannot be sent now, a toast says why; harmful ones are confirmed first."""
@@ -185,6 +188,10 @@ class Host(Protocol):
     why_readonly: str
     held: bool
     lists: ListMemory
+
+    @property
+    def answers_key(self) -> bool:
+        """Whether a key was pressed a moment ago, so that what changes now is its answer."""
 
     @property
     def notifications(self) -> Notifications:

@@ -58,7 +58,7 @@ def write_visit(run_dir: Path, view: View, at: float) -> None:
 
 def read_visit(run_dir: Path) -> Visit | None:
     """The last visit of this user to the run; None without one."""
-    from liverl.rundir.index import interface_root
+    from liverl.rundir.state_home import interface_root
 
     path = interface_root() / run_dir.parent.name / run_dir.name / FILE
     try:
@@ -80,8 +80,7 @@ def since_then(visit: Visit, view: View, now: float) -> str:
 
 
 def _clock(at: float, now: float) -> str:
-    """A time of day, with the date of another day. The sentence stays on the screen, where an age would become
-    false."""
+    """A time of day, with the date of another day. The sentence stays on the screen, where an age would grow."""
     then = time.localtime(at)
     same_day = then[:3] == time.localtime(now)[:3]
     return time.strftime("%H:%M" if same_day else "%H:%M on %Y-%m-%d", then)

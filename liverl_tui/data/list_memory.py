@@ -57,7 +57,7 @@ class ListMemory:
 
     @property
     def _path(self) -> Path:
-        from liverl.rundir.index import interface_root
+        from liverl.rundir.state_home import interface_root
 
         return (self._root if self._root is not None else interface_root()) / FILE
 

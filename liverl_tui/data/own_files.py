@@ -17,7 +17,7 @@ def write_own(run_dir: Path, name: str, text: str, *, in_run: bool = True) -> Pa
     Raises:
         OSError: neither directory can be written.
     """
-    from liverl.rundir.index import interface_root
+    from liverl.rundir.state_home import interface_root
 
     places = [run_dir] if in_run and run_dir.is_dir() and _is_ours(run_dir) else []
     places.append(interface_root() / run_dir.parent.name / run_dir.name)

@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
 
 
 def _path(root: Path | None) -> Path:
-    from liverl.rundir.index import interface_root
+    from liverl.rundir.state_home import interface_root
 
     return (root if root is not None else interface_root()) / FILE
 

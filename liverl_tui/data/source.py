@@ -23,6 +23,7 @@ from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
 from liverl.util.bad_json import BAD_JSON
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
+from liverl_tui.text.as_typed import as_typed_of
 
 if TYPE_CHECKING:
     from liverl.control.client import Client
@@ -35,7 +36,7 @@ Answer = TypeVar("Answer")
 RETRY_S = 1.0  # before connecting again to a backend that did not answer
 LOOK_S = 0.5  # between two checks for a new backend
 FILES_S = 2.0  # between two reads of the files of a run without a backend
-QUIET_S = 5.0  # without a message, after which the backend is asked for a snapshot ...
+QUIET_S = 5.0  # without a message, after which the backend is asked whether it is well ...
 ANSWER_S = 5.0  # ... which it has to answer within this time
 ENDING_S = 10.0  # from a backend's ``bye`` to the exit of its process
 GONE_S = 1.0  # for which a thread looks whether a backend that is stopping has exited
@@ -135,7 +136,7 @@ class Newest:
         """Add snapshots and events; None and events not newer than ``seq`` are ignored."""
         for item in news:
             if isinstance(item, Snapshot):
-                self.snapshot = item
+                self.snapshot = as_typed_of(item)
                 self._at_once.set()
             elif item is not None and item.seq > self.seq:
                 self._events.append(item)
@@ -369,7 +370,8 @@ class RunSource:
             raise await asyncio.to_thread(no_answer, self.run.path, what) from None
 
     async def _watch(self, client: Client, newest: Newest) -> None:
-        """Ask a backend that has been quiet for ``QUIET_S`` seconds for a snapshot, and report if it does not answer.
+        """Ask a backend that has been quiet for ``QUIET_S`` seconds whether it is well, and report if it does not
+        answer. Its state needs no asking for: nothing has changed, else it would not be quiet.
 
         Its recovery and its end are seen in the stream."""
         self._last_message_at = time.monotonic()
@@ -378,7 +380,7 @@ class RunSource:
             if time.monotonic() - self._last_message_at < QUIET_S:
                 continue
             try:
-                newest.add(await self._ask(client))
+                await self._in_time(client.ping())
                 newest.say("live")
             except BackendSilent as error:
                 newest.say("live", str(error), silent=True)

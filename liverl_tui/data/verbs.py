@@ -4,8 +4,9 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
@@ -103,8 +104,7 @@ def asks_first(verb: Verb, service: ServiceStatus) -> bool:
     return verb != "start"
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What a command does with several services. ``names``: those that it is sent for; ``refused``: (name, why not)."""
 
     names: tuple[str, ...]

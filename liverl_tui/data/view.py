@@ -59,6 +59,11 @@ class View(msgspec.Struct, frozen=True):
         return self.link == "live"
 
     @property
+    def over(self) -> bool:
+        """Whether nothing of what is shown changes any more: the run has ended, or its recording is at its end."""
+        return self.link == "ended" or (self.demo and bool(self.why) and not self.playing)
+
+    @property
     def demo(self) -> bool:
         """Whether a recorded run is played, whose files are removed when the interface closes."""
         return self.link == "demo"

@@ -4,9 +4,9 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from textual.binding import Binding
 
 from liverl_tui.keys.in_force import table, table_for_bindings

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from liverl_tui.keys.names import key_name
 
@@ -36,8 +37,7 @@ Scope = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """One action and its keys.
 
     ``action`` is a Textual action: ``action_<name>`` on the screen or pane of ``scope``, or on a part of the app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from liverl.model import IN_WORKERS, Snapshot
 from liverl_tui.keys.key import Key

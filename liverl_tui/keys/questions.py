@@ -78,7 +78,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "Better than the last run?",
-        "{app.runs} then {runs.compare}: curves, configurations, alerts",
+        "{app.runs} then {runs.compare}: this run with the one before it",
         ("app", "runs"),
     ),
     Question("Rerun with a new value?", "liverl-tui up --like RUN --set KEY=VALUE", ("app", "runs")),
@@ -87,6 +87,9 @@ QUESTIONS: tuple[Question, ...] = (
         "As a file?",
         "{app.export}: lists as CSV; {app.metrics} then {app.export}: charts as SVG, CSV",
         ("app", "export"),
+    ),
+    Question(
+        "All metrics as a file?", "liverl-tui metrics export RUN: all steps, a table", ("app", "metrics")
     ),
     Question(
         "A report for a colleague?",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from liverl.util.nearest import did_you_mean
 from liverl_tui.keys.key import Key, Scope

@@ -125,11 +125,10 @@ KEYS: tuple[Key, ...] = (
     Key(
         "app",
         "alerts",
-        "exclamation_mark,A",
+        "A,exclamation_mark",  # the first one works everywhere: in the trajectories pane ``!`` is another key
         "alerts",
         "Show each alert with its cause, fix and evidence",
         ("dashboard",),
-        shown="!",
     ),
     Key(
         "app",
@@ -163,7 +162,7 @@ KEYS: tuple[Key, ...] = (
         ("metrics", "compare", "timeline"),
     ),
     Key("app", "disk", "K", "disk", "Show what the run holds on disk, what may go, and its checkpoints"),
-    Key("app", "picture", "P", "screenshot", "Save a screenshot (SVG) in the run's directory"),
+    Key("app", "picture", "P", "screenshot", "Save a screenshot (SVG); a message says where"),
     Key("app", "theme", "T", "theme", "Switch to the next theme"),
     Key("app", "mouse", "m", "mouse", "Switch the mouse on or off; off: the terminal selects text"),
     Key("app", "suspend_process", "ctrl+z", "suspend", "Suspend to the shell; its command fg resumes"),
@@ -278,8 +277,8 @@ KEYS: tuple[Key, ...] = (
         "logs",
         "access",
         "v",
-        "access lines",
-        "Show or hide access lines of successful polls and model calls",
+        "routine lines",
+        "Show or hide access lines of successful calls, and the training bar",
     ),
     Key("logs", "prompt('time')", "t,ctrl+t", "time", "Go to a time: 5m (ago), 12:30, 12:30:15", bar=True),
     Key("logs", "tab(1)", "right_square_bracket", "next log", "Show the log of the next service"),
@@ -292,7 +291,14 @@ KEYS: tuple[Key, ...] = (
     Key("logs", "sideways(1)", "right", "right", "Scroll half a screen to the right"),
     Key("logs", "clear", "escape", "clear", "Clear the search; press again to clear the filter"),
     Key("trials", "select", "enter", "open", "Open this trajectory, turn by turn; or open a group", bar=True),
-    Key("trials", "flagged", "exclamation_mark", "flagged", "Show only flagged trials, or all", bar=True),
+    Key(
+        "trials",
+        "flagged",
+        "exclamation_mark",
+        "flagged trials",
+        "Show only flagged trials, or all; alerts have a key of their own",
+        bar=True,
+    ),
     Key("trials", "group", "u", "group", "Put the trials of one prompt in one row, or ungroup them"),
     Key(
         "trials",
@@ -566,7 +572,7 @@ KEYS: tuple[Key, ...] = (
         "compare",
         "c",
         "compare",
-        "Compare two to six marked runs; without marks this run with the shown one, or the one before it",
+        "Compare two to six marked runs; without marks the one under the cursor with the run before it",
         bar=True,
     ),
     # -- runs side by side

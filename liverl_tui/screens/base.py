@@ -89,7 +89,8 @@ class RunScreen(HookedScreen):
         self._composed = False
 
     def on_screen_resume(self) -> None:
-        """Show the newest view: a covered screen gets none."""
+        """Show the newest view: a covered screen gets none. What was answered to keys of another screen goes."""
+        self.liverl.notifications.screen_changed()
         self.show(self.liverl.view)
         self.refresh_keys()
 
@@ -170,6 +171,10 @@ class RunScreen(HookedScreen):
     def is_seen_behind(self) -> bool:
         """Whether a change in this screen shows behind the dialogs on top of it, so that these must be repainted."""
         return not self.liverl.held and self._shows_through()
+
+    def paints_at_once(self) -> bool:
+        """What a key does is seen at once, also right after another paint."""
+        return self.liverl.answers_key
 
     def _shows_through(self) -> bool:
         """Whether every screen above this one is a translucent dialog. Textual does not check this itself."""

@@ -13,7 +13,7 @@ from textual.binding import Binding
 
 from liverl_tui.keys.bindings import Scope, bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.text.comparison import lines
+from liverl_tui.text.comparison import NONE, lines
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.runs.curves import CurvesPane
 from liverl_tui.widgets.runs.differences import DifferencesPane
@@ -30,7 +30,8 @@ BOTH_FROM = 34  # rows of the terminal from which both panes are shown; below it
 
 
 class CompareScreen(RunScreen):
-    """Curves above, differences below. They are read once, when the screen opens. ``runs``: their directories."""
+    """Curves above, differences below. They are read once, when the screen opens. ``runs``: their directories;
+    ``why``: which of them was chosen for the user, as a phrase; empty where the user has chosen all."""
 
     scope = "compare"
     BINDINGS = _KEYS
@@ -41,16 +42,20 @@ class CompareScreen(RunScreen):
     CompareScreen DifferencesPane { width: 1fr; height: 2fr; }
     """
 
-    def __init__(self, runs: Sequence[Path]) -> None:
+    def __init__(self, runs: Sequence[Path], why: str = "") -> None:
         super().__init__()
+        self._why = why
         self._runs = tuple(runs)
         self._comparison: Comparison | None = None
+        self._effects = NONE
 
     def compose(self) -> ComposeResult:
         """Both panes, above the key bar."""
         differences = DifferencesPane(id="differences")
         differences.display = self.app.size.height >= BOTH_FROM
-        yield CurvesPane(id="curves")
+        curves = CurvesPane(id="curves")
+        curves.why = differences.why = self._why
+        yield curves
         yield differences
         yield KeyBar()
 
@@ -66,10 +71,10 @@ class CompareScreen(RunScreen):
     async def _read(self) -> None:
         from liverl.offline.compare import compare_with_series, runs_of, seconds_of
 
-        comparison, series = await asyncio.to_thread(compare_with_series, runs_of(self._runs))
-        self._comparison = comparison
+        comparison, series, effects = await asyncio.to_thread(compare_with_series, runs_of(self._runs))
+        self._comparison, self._effects = comparison, effects
         self.query_one(CurvesPane).take(comparison, series, [seconds_of(one) for one in series])
-        self.query_one(DifferencesPane).take(comparison)
+        self.query_one(DifferencesPane).take(comparison, effects)
         if not comparison.curves:  # there is nothing to draw: the words have the screen
             self.set_focus(self.query_one(DifferencesPane))
         self._place(self.size.height)
@@ -93,7 +98,7 @@ class CompareScreen(RunScreen):
             return {}
         return {
             "json": lambda: msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n",
-            "txt": lambda: "\n".join(lines(found, 200)) + "\n",
+            "txt": lambda: "\n".join(lines(found, 200, self._effects)) + "\n",
         }
 
     # -- keys

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
-from liverl.observe.history import read_history
 from liverl.util.visible import visible
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
@@ -31,6 +30,8 @@ from liverl_tui.widgets.log.pane import LogsPane
 if TYPE_CHECKING:
     from liverl_tui.screens.run_metrics import Metrics
     from liverl_tui.widgets.metrics.strip import ChartStrip
+
+_SELECTING = ("gpus", "replicas")  # panes whose cursor chooses the log
 
 
 def _need(pane: Widget) -> Need:
@@ -126,6 +127,9 @@ class Dashboard(RunScreen, inherit_bindings=False):
 
     async def _seed(self, since: float) -> None:
         """Fill the history bars of the GPUs pane from the run's files: samples since ``since``, in Unix seconds."""
+        # Not at the top: what is needed behind the first paint would cost it time.
+        from liverl.observe.history import read_history
+
         pane = self.query_one(GpusPane)
         try:
             history = await asyncio.to_thread(read_history, self.liverl.source.run.path, since)
@@ -150,10 +154,10 @@ class Dashboard(RunScreen, inherit_bindings=False):
         if self._strip is None:
             self._strip = ChartStrip(id=STRIP)
             self._strip.display = False
-            self.query_one("#body").mount(self._strip)
         metrics = metrics_of(self.app, self.liverl.source.run.path)
         metrics.charts.total, metrics.charts.ended = snapshot.total_steps, view.link == "ended"
         self._strip.follow(metrics.charts)
+        self._show_strip()
         step = (snapshot.metrics and snapshot.metrics.step, snapshot.attempt, view.link == "ended")
         if step != self._step_read:
             self._step_read = step
@@ -164,7 +168,13 @@ class Dashboard(RunScreen, inherit_bindings=False):
         await metrics.read()
         if self.is_attached and self._composed:
             strip.follow(metrics.charts)
+            self._show_strip()
             self.place()
+
+    def _show_strip(self) -> None:
+        """Mount the charts once there are some: the mount has the whole body painted again."""
+        if self._strip is not None and self._strip.has_points and not self._strip.is_attached:
+            self.query_one("#body").mount(self._strip)
 
     # -- placing
 
@@ -244,7 +254,16 @@ class Dashboard(RunScreen, inherit_bindings=False):
         message.stop()
         pane = self.query_one(LogsPane)
         if not pane.pinned:
-            pane.show_log_of(message.name)
+            pane.take_selection(message.name)
+
+    def on_descendant_focus(self) -> None:
+        """What was selected in a pane that has the focus no more does not narrow the log."""
+        if self.focused_pane() not in (*_SELECTING, "logs"):
+            self.query_one(LogsPane).take_selection(None)
+
+    def unselect(self) -> None:
+        """Show the whole log again, where the selection has narrowed it."""
+        self.query_one(LogsPane).take_selection(None)
 
     def action_pin_log(self) -> None:
         """Pin the log that is shown, or let it follow the selection again."""

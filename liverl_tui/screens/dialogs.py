@@ -15,6 +15,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from liverl_tui.data.host import host_of
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.term.cell_diff import ExactCompositor
 from liverl_tui.term.private import WithCompositor
@@ -142,6 +143,10 @@ class Dialog(WithCompositor[T], ModalScreen[T], Generic[T]):
     def on_mount(self) -> None:
         """Fit the box to the terminal."""
         self._fit()
+
+    def on_screen_resume(self) -> None:
+        """What was answered to keys of the screen behind goes."""
+        host_of(self).notifications.screen_changed()
 
     def on_resize(self, _event: events.Resize) -> None:
         """Fit the box to the new size of the terminal."""

@@ -22,6 +22,7 @@ from liverl_tui.text.words import state_word
 from liverl_tui.typed.command import Here
 from liverl_tui.typed.table import COMMANDS, act_of_line
 
+_OF_RECORDINGS = ("pause_demo", "seek_demo(-1)", "seek_demo(1)", "demo_speed(-1)", "demo_speed(1)")
 _ABOUT_SCORE = 0.01  # of a match in the explanation only: it comes after every match in a name
 
 
@@ -60,7 +61,8 @@ def _of_keys(app: Host) -> Iterator[Entry]:
     if screen is None:
         return
     for key in reachable(scope for scope, _ in screen.scoped_nodes()):
-        if key.action != "palette" and not (key.changes and app.readonly):
+        played = app.view.demo or key.action not in _OF_RECORDINGS
+        if key.action != "palette" and played and not (key.changes and app.readonly):
             words = worded(key, app.view.snapshot)
             yield Entry(
                 words.label,

@@ -52,10 +52,9 @@ class EventsScreen(RunScreen):
         """The list of events, above the key bar; at the first look it begins where the last visit ended."""
         liverl = self.liverl
         visit, fresh = liverl.last_visit, bool(liverl.absence)
-        told = ", ".join(news(visit, liverl.view)) if visit is not None else ""
         liverl.absence = ""
         yield Header()
-        yield EventList(self._load, visit=visit, told=told, fresh=fresh, id="events")
+        yield EventList(self._load, visit=visit, told=self._told(liverl.view), fresh=fresh, id="events")
         yield KeyBar()
 
     def scoped_nodes(self) -> list[tuple[Scope, DOMNode]]:
@@ -76,7 +75,13 @@ class EventsScreen(RunScreen):
         """Add the events of ``view`` that are not in the list yet."""
         super().show(view)
         if self._composed:
+            self.pane.tell(self._told(view))
             self.pane.take(view.events)
+
+    def _told(self, view: View) -> str:
+        """What has happened since the last visit; empty without one."""
+        visit = self.liverl.last_visit
+        return ", ".join(news(visit, view)) if visit is not None else ""
 
     def _load(self, everything: bool) -> None:
         """Load a page of older events into the list; ``everything``: all of them."""

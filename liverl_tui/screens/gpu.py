@@ -160,11 +160,18 @@ class GpuScreen(ListDetailScreen, inherit_bindings=False):
                 zoom=ZOOMS[self._zoom],
                 detail=self._detail,
                 note=self._note,
+                silent=self._silent(view),
             )
         elif self.selected_gpu is not None and snapshot.gpus:
             nothing = f"{self.selected_gpu} is gone: the driver does not show it any more"
         for pane in self.query(GpuPane):  # none if an answer comes while the screen closes
             pane.take(about, nothing)
+
+    def _silent(self, view: View) -> str:
+        """What does not say the details of the processes, where no backend is asked for them."""
+        if view.demo:
+            return "the recording"
+        return "the last known state" if self._note or view.link not in ("live", "connecting") else ""
 
     # -- asking the backend
 

@@ -17,6 +17,7 @@ from liverl_tui.keys.questions import QUESTIONS
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words
+from liverl_tui.text.legend import sections
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.pane import WHEEL, Pane
@@ -24,6 +25,7 @@ from liverl_tui.widgets.base.wrapping import wrapped
 
 _KEYS = 14  # columns of the keys
 _LABEL = 18  # columns of the label
+_MARKS = 27  # columns of marks
 QUESTIONS_TITLE = "Where to look"
 
 _BACK = ("Esc", "clear the search or filter; else go back one screen, or restore the pane")
@@ -77,12 +79,14 @@ def question_rows() -> Iterator[Row]:
 
 
 def help_rows(nearest: Sequence[Scope], snapshot: Snapshot | None = None) -> Iterator[Row]:
-    """Yield the whole text; keys of the scopes ``nearest`` come first, in their order. On the dashboard, where a
-    newcomer is, the questions stand above them. ``snapshot``: of the run."""
+    """Yield the whole text: what stands on the screen, then the keys of the scopes ``nearest``, in their order. On the
+    dashboard, where a newcomer is, the questions stand above them. ``snapshot``: of the run."""
     first = "dashboard" in nearest or not nearest
     if first:
         yield from question_rows()
-    yield from _key_rows(nearest, snapshot)
+    yield from _key_rows(nearest[:1], snapshot, rest=False)
+    yield from _legend_rows(nearest or ("dashboard",))
+    yield from _key_rows(nearest, snapshot, besides=nearest[:1])
     if not first:
         yield from question_rows()
     yield Row(("States of services", "title"))
@@ -96,8 +100,19 @@ def help_rows(nearest: Sequence[Scope], snapshot: Snapshot | None = None) -> Ite
         yield Row((f"  {fact}", "text"))
 
 
-def _key_rows(nearest: Sequence[Scope], snapshot: Snapshot | None) -> Iterator[Row]:
-    for scope in dict.fromkeys((*nearest, *SCOPE_TITLES)):
+def _legend_rows(scopes: Sequence[str]) -> Iterator[Row]:
+    for title, marks in sections(scopes):
+        yield Row((f"On this screen: {title}", "title"))
+        yield from _pairs(((", ".join(mark.marks), mark.meaning) for mark in marks), "text", _MARKS)
+
+
+def _key_rows(
+    nearest: Sequence[Scope], snapshot: Snapshot | None, *, rest: bool = True, besides: Sequence[Scope] = ()
+) -> Iterator[Row]:
+    """Yield the keys of ``nearest`` and, with ``rest``, of all other scopes; without those of ``besides``."""
+    for scope in dict.fromkeys((*nearest, *(SCOPE_TITLES if rest else ()))):
+        if scope in besides:
+            continue
         keys = keys_of(scope)
         if keys:
             yield Row((SCOPE_TITLES[scope], "title"))
@@ -109,10 +124,10 @@ def _key_rows(nearest: Sequence[Scope], snapshot: Snapshot | None) -> Iterator[R
             yield Row().add(f"  {_BACK[0]}", "key", width=_KEYS + _LABEL + 1).add(" ").add(_BACK[1], "dim")
 
 
-def _pairs(pairs: Iterable[tuple[str, str]], style: str) -> Iterator[Row]:
-    """Yield a row per (word, explanation); ``style`` is that of the word."""
+def _pairs(pairs: Iterable[tuple[str, str]], style: str, width: int = _KEYS + _LABEL + 1) -> Iterator[Row]:
+    """Yield a row per (word, explanation); ``style`` is that of the word, ``width`` its columns."""
     for left, right in pairs:
-        yield Row().add(f"  {left}", style, width=_KEYS + _LABEL + 1).add(" ").add(right, "dim")
+        yield Row().add(f"  {left}", style, width=width).add(" ").add(right, "dim")
 
 
 def matching(rows: Sequence[Row], text: str) -> list[Row]:

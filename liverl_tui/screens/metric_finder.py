@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from textual.fuzzy import Matcher
 
+from liverl.observe.metrics.names import CHARTS, key_in
+from liverl.observe.metrics.series import chart_name, validation_key
 from liverl_tui.screens.finder import QUERY_MOST, Choices, Finder
 from liverl_tui.widgets.base.cells import Row
 
@@ -13,7 +15,8 @@ _VALUE = 9  # columns of the newest value, beside the name
 
 
 def ranked(query: str, keys: Iterable[str]) -> list[str]:
-    """Return the keys that match ``query``, the best match first; all keys by name for an empty query.
+    """Return the keys that match ``query``, the best match first; all keys by name for an empty query. A metric is
+    found by the title of its chart, too, and then first: ``val`` is the validation that the interface shows.
 
     Only the first ``QUERY_MOST`` characters count; case does not.
     """
@@ -22,14 +25,17 @@ def ranked(query: str, keys: Iterable[str]) -> list[str]:
     if not words:
         return ordered
     matcher = Matcher("".join(words))
+    charted = {validation_key(ordered), *(key_in(name, ordered) for name, _ in CHARTS)}
     scored = []
     for key in ordered:
+        title = chart_name(key).lower()
+        titled = all(word in title for word in words)
         # A key that contains the words comes before one that only has their letters in this order.
-        has_words = all(word in key.lower() for word in words)
+        has_words = titled or all(word in f"{title} {key.lower()}" for word in words)
         score = matcher.match(key)
         if has_words or score > 0:
-            scored.append((-has_words, -score, key))
-    return [key for _, _, key in sorted(scored)]
+            scored.append((not has_words, not titled, key not in charted, -score, key))
+    return [key for *_, key in sorted(scored)]
 
 
 class MetricChoices(Choices):

@@ -177,6 +177,17 @@ class MetricsScreen(RunScreen):
             "csv": lambda: as_csv(metrics_table(series, shown)),
         }
 
+    def export_more(self) -> str:
+        """That the file has not all metrics, and the command that writes all; empty if it has, or there is none."""
+        from liverl.rundir.commands import run_words
+
+        series, own = self.charts.series.series, not self.liverl.view.demo
+        shown = 1 if self.charts.maximised else sum(key in series for key in self.charts.keys)
+        if shown >= len(series) or not own:
+            return ""
+        command = f"liverl-tui metrics export {run_words(self.liverl.source.run.path)}"
+        return f": {shown} of {len(series)} metrics; all of them: {command}"
+
     # -- keys
 
     def action_back(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 
 from liverl.offline.run_list import RunListed
-from liverl.rundir.index import default_run_root
+from liverl.rundir.state_home import default_run_root
 from liverl_tui.data.run_list import RunList
 from liverl_tui.keys.bindings import Scope, find
 from liverl_tui.screens.base import RunScreen
@@ -86,17 +86,18 @@ class RunsScreen(RunScreen):
     def _open(self, run: RunListed) -> None:
         self.liverl.open_run(run)
 
-    def _compare(self, runs: Sequence[RunListed]) -> None:
+    def _compare(self, runs: Sequence[RunListed], why: str) -> None:
         from liverl.offline.compare import MOST
         from liverl_tui.screens.compare import CompareScreen
 
         if 2 <= len(runs) <= MOST:
             in_order = oldest_first(runs)
-            self.app.push_screen(CompareScreen([Path(run.run_dir) for run in in_order]))
+            self.app.push_screen(CompareScreen([Path(run.run_dir) for run in in_order], why))
             return
-        mark = find("list", "mark").mention
+        mark, none = find("list", "mark").mention, f"{why}; " if why else ""
         self.liverl.notifications.toast(
-            f"mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(self.pane.marked)}", "warning"
+            f"{none}mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(self.pane.marked)}",
+            "warning",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,12 +13,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 
 from liverl.diagnose.where.parts import PREFIX, parts_of, seconds_of
+from liverl.diagnose.where.words import note
 from liverl.observe.metrics.names import key_in, keys_of
-from liverl.observe.trials.replica_names import replica_names
 from liverl.offline.tables import as_csv
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.screens.metrics import POLL_S, bottleneck_words
+from liverl_tui.screens.metrics import POLL_S
 from liverl_tui.screens.run_metrics import metrics_of
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.dom import DOMNode
 
+    from liverl.model import Snapshot
+    from liverl.offline.step_notes import StepNote, StepNotes
     from liverl.offline.step_timeline import StepTimeline
     from liverl_tui.data.view import View
 
@@ -55,6 +57,8 @@ class TimelineScreen(RunScreen):
         self._read_at = 0.0  # of the monotonic clock
         self._drawn: object = None
         self._reading = False
+        self._notes: StepNotes | None = None
+        self._marks: Mapping[int, Sequence[StepNote]] = {}
 
     def compose(self) -> ComposeResult:
         """Both panes, of which one is seen, above the key bar."""
@@ -95,6 +99,7 @@ class TimelineScreen(RunScreen):
             await self._metrics.read()
             if self.is_attached:
                 await self._read_step()
+                await self._read_notes()
                 self._draw()
         finally:
             self._reading = False
@@ -131,6 +136,7 @@ class TimelineScreen(RunScreen):
 
     async def _read_step(self) -> None:
         from liverl.offline.step_timeline import read_step
+        from liverl.offline.timeline_shown import names_of
 
         pane, steps = self.query_one(StepPane), self._steps()
         ended = self._ended()
@@ -149,17 +155,28 @@ class TimelineScreen(RunScreen):
         if snapshot is None:
             pane.words = "the state of the run was not read yet"
             return
-        names, at = replica_names(snapshot.services, snapshot.replicas), snapshot.at
+        path, at = self.liverl.source.run.path, snapshot.at
         ended_at = snapshot.result.ended_at if snapshot.result is not None else None
         self._read_at = now
         try:
+            names = await asyncio.to_thread(names_of, path, snapshot)
             self._shown = await asyncio.to_thread(
-                read_step, self.liverl.source.run.path, step, self._values(step), names, at, ended_at
+                read_step, path, step, self._values(step), names, at, ended_at
             )
         except OSError as error:
             pane.words = f"cannot read the step: {error.strerror or error}"
             self._shown = None
         self._drawn = None
+
+    async def _read_notes(self) -> None:
+        from liverl.offline.step_notes import StepNotes
+
+        if self._notes is None:
+            self._notes = StepNotes(self.liverl.source.run.path)
+        try:
+            self._marks = await asyncio.to_thread(self._notes.poll)
+        except OSError:
+            return  # what was read stays; the pane says of the step that it cannot be read
 
     def _values(self, step: int) -> dict[str, float]:
         series = self._metrics.charts.series.series
@@ -173,27 +190,27 @@ class TimelineScreen(RunScreen):
         view = self.liverl.view
         snapshot = view.snapshot
         series = self._metrics.charts.series
-        note = bottleneck_words(snapshot)
+        notes = _notes(snapshot)
         displayed = self.query_one(StepsPane).display
-        state = (series.version, id(self._shown), note, self._metrics.done, displayed)
+        state = (
+            series.version,
+            id(self._shown),
+            notes,
+            self._metrics.done,
+            displayed,
+            tuple(self._marks.items()),
+        )
         if state == self._drawn or not self.is_attached:
             return
         self._drawn = state
         pane = self.query_one(StepPane)
         pane.total = snapshot.total_steps if snapshot is not None else None
-        pane.note = note
+        pane.notes = notes
         gpus = {gpu.uuid: f"GPU {gpu.index}" for gpu in snapshot.gpus} if snapshot is not None else {}
         pane.take(self._shown, gpus)
         steps = self.query_one(StepsPane)
-        spent = snapshot.step_time if snapshot is not None else None
-        steps.notes = [
-            text
-            for text in (
-                note,
-                f"slower: {spent.slower}" if spent is not None and spent.bottleneck and spent.slower else "",
-            )
-            if text
-        ]
+        steps.marks = self._marks
+        steps.notes = notes
         if self._metrics.done and not self._ended():
             steps.words = "no step says yet what its parts took (timing_s/*)"
         if steps.display:
@@ -262,3 +279,13 @@ class TimelineScreen(RunScreen):
             self.action_all_steps()
         else:
             self.app.pop_screen()
+
+
+def _notes(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
+    """What the newest steps wait for, or that no bottleneck is named, and what takes longer than before; each with its
+    style."""
+    time = snapshot.step_time if snapshot is not None else None
+    if time is None:
+        return ()
+    first = (note(time), "warn" if time.bottleneck is not None else "dim")
+    return (first, (f"slower: {time.slower}", "warn")) if time.slower else (first,)

@@ -22,7 +22,7 @@ from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
 
-from liverl_tui.term.private import CompositorUpdate, SpanCompositor
+from liverl_tui.term.private import CompositorUpdate, LayoutUpdate, SpanCompositor
 
 
 class _Codes(NamedTuple):
@@ -104,8 +104,11 @@ class ExactUpdate(CompositorUpdate):
         colours = COLOR_SYSTEMS.get(console.color_system or "", ColorSystem.TRUECOLOR)
         parts: list[str] = []
         style_now = ""
+        cursor = (-1, -1)
         for y, left, right, origin, strip in self.pieces:
-            parts.append(f"\x1b[{y + 1};{left + 1}H")
+            if (y, left) != cursor:
+                parts.append(f"\x1b[{y + 1};{left + 1}H")
+            cursor = (y, right)
             end = origin
             for text, style, _ in strip:
                 start, end = end, end + (len(text) if text.isascii() else cell_len(text))
@@ -126,8 +129,28 @@ class ExactUpdate(CompositorUpdate):
         return "".join(parts)
 
 
+class WholeUpdate(LayoutUpdate):
+    """An update that draws everything, with no more of each style than differs from the one before it: of the dashboard
+    half of the bytes."""
+
+    def render_segments(self, console: Console) -> str:
+        """The text to write to the terminal, as that of ``ExactUpdate``."""
+        pieces: list[Piece] = []
+        for y, line in enumerate(self.strips, self.region.y):
+            x = self.region.x
+            for strip in line:
+                pieces.append(Piece(y, x, x + strip.cell_length, x, strip))
+                x += strip.cell_length
+        return ExactUpdate(pieces).render_segments(console)
+
+
 class ExactCompositor(SpanCompositor):
     """Replaces a screen's own compositor (``WithCompositor.use_compositor``)."""
+
+    def render_full_update(self, simplify: bool = False) -> WholeUpdate:
+        """All cells of the screen."""
+        update = super().render_full_update(simplify)
+        return WholeUpdate(update.strips, update.region)
 
     def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # Textual only renders it
         """The cells that changed since the last call; None if there are none."""

@@ -8,6 +8,7 @@ they are meant for. Here a key waits until the previous one has been handled.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 
 from textual import events
@@ -17,6 +18,7 @@ from textual.screen import Screen
 from liverl_tui.term.private import HookedApp
 
 PATIENCE_S = 0.25  # the longest that a key waits for the previous one
+ANSWER_S = 0.1  # after a key, for which changes are painted at once: they are what the key does
 
 
 class Delivered(Message):
@@ -40,6 +42,7 @@ class KeysInOrder(HookedApp):
         self._waiting: deque[events.Event] = deque()
         self._turn = 0  # number of the key that is being handled
         self._timeout: asyncio.TimerHandle | None = None  # runs while a key is being handled
+        self._key_at = float("-inf")  # monotonic seconds of the last key
 
     async def on_event(self, event: events.Event) -> None:
         """Queue a key or a paste while the previous one is being handled; pass all other events on at once."""
@@ -50,9 +53,16 @@ class KeysInOrder(HookedApp):
         else:
             await self._deliver(event)
 
+    @property
+    def answers_key(self) -> bool:
+        """Whether a key was pressed a moment ago and no further one waits: what changes now is its answer. Of keys that
+        arrive together, only the last has one, since every paint costs bytes."""
+        return not self._waiting and time.monotonic() - self._key_at < ANSWER_S
+
     async def _deliver(self, event: events.Event) -> None:
         if not self.screen_stack:
             return  # the app is closing
+        self._key_at = time.monotonic()
         target, screen = self.focused or self.screen, self.screen
         self._turn += 1
         await super().on_event(event)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from textual._compositor import Compositor, CompositorMap, CompositorUpdate
+from textual import events
+from textual._compositor import Compositor, CompositorMap, CompositorUpdate, LayoutUpdate
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
@@ -24,6 +25,8 @@ __all__ = [
     "CompositorUpdate",
     "HookedApp",
     "HookedScreen",
+    "LayoutUpdate",
+    "QuietFocus",
     "SpanCompositor",
     "WithCompositor",
     "driver_of",
@@ -166,6 +169,26 @@ class HookedApp(App[None]):
         super()._print_error_renderables()
 
 
+# -- the focus
+
+
+class QuietFocus(Widget):
+    """A widget of which nothing is repainted when the focus comes or goes, but what it draws itself: Textual repaints
+    all of it."""
+
+    def _on_focus(self, event: events.Focus) -> None:
+        event.prevent_default()
+        self.has_focus = True
+        if self.parent is not None:
+            self.parent.post_message(events.DescendantFocus(self))
+
+    def _on_blur(self, event: events.Blur) -> None:
+        event.prevent_default()
+        self.has_focus = False
+        if self.parent is not None:
+            self.parent.post_message(events.DescendantBlur(self))
+
+
 # -- a screen and its compositor
 
 
@@ -221,6 +244,22 @@ class HookedScreen(WithCompositor[None]):
     def is_seen_behind(self) -> bool:
         """Whether this screen, while it is not painted itself, is visible through the screen on top."""
         return False
+
+    def paints_at_once(self) -> bool:
+        """Whether what has changed is painted now, and not with the next frame."""
+        return False
+
+    async def _on_idle(self, event: events.Idle) -> None:
+        # Textual paints at most 60 times a second, and counts frames from the last paint: a change within 17 ms of it
+        # waits for up to 33 ms. Textual's own handler comes after this one. Layouts are left to it.
+        if (
+            self._dirty_widgets
+            and not (self._layout_required or self._scroll_required or self._recompose_required)
+            and self.is_current
+            and not self.app._batch_count
+            and self.paints_at_once()
+        ):
+            self._on_timer_update()
 
     def _compositor_refresh(self) -> None:
         if self.is_painted():

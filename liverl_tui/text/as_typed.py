@@ -8,6 +8,10 @@ import re
 import shlex
 import shutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from liverl.model import Snapshot
 
 NAME = "liverl-tui"
 _PROSE = "does|has|is|was"  # behind the name, but no commands
@@ -28,6 +32,34 @@ def program(called: str, on_path: str | None) -> str:
 @functools.cache
 def _this() -> str:
     return program(sys.argv[0], shutil.which(NAME))
+
+
+# Commands that take the only live run of this host where none is named: of an alert they mean that of the alert.
+_OF_RUN = re.compile(rf"(?<![\w/.-]){NAME} (?:fix|logs|restart)\b(?! [^\n;`]*--run )")
+
+
+def of_run(text: str, run_dir: str) -> str:
+    """The text of an alert with the run in each command that names none. ``run_dir``: "" of what is watched."""
+    from liverl.rundir.commands import run_option
+
+    option = run_option(run_dir)
+    return _OF_RUN.sub(lambda found: f"{found[0]}{option}", text) if option else text
+
+
+def as_typed_of(snapshot: Snapshot) -> Snapshot:
+    """A snapshot whose alerts have their commands as the user has to type them: for everything that draws it."""
+    from msgspec.structs import replace
+
+    def typed(text: str) -> str:
+        return as_typed(of_run(text, snapshot.run_dir)) if NAME in text else text
+
+    symptoms = tuple(
+        one
+        if NAME not in one.fix and NAME not in one.cause
+        else replace(one, fix=typed(one.fix), cause=typed(one.cause))
+        for one in snapshot.symptoms
+    )
+    return snapshot if symptoms == snapshot.symptoms else replace(snapshot, symptoms=symptoms)
 
 
 def as_typed(text: str, this: str | None = None) -> str:

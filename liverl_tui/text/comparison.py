@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from liverl.observe.metrics.pace import NEWEST
@@ -15,7 +16,9 @@ from liverl_tui.text.words import cut, duration
 
 if TYPE_CHECKING:
     from liverl.observe.metrics.parting import Parting
-    from liverl.offline.compare import Compared, Comparison, Curve
+    from liverl.offline.compare import Compared, Comparison, Curve, Difference, Effect
+
+    Effects = Mapping[str, Effect]
 
 LETTERS = "ABCDEF"
 LEAST = 8  # columns of one run
@@ -34,29 +37,30 @@ FIRST = (
 )
 LAST = ("environments", "experiment", "run", "ui", "notify", "network", "ports")
 UNKNOWN = "-"
+NONE: Effects = MappingProxyType({})
 _KINDS = {"info": "no fault"}  # how the level of an alert is called
 
 
-def lines(comparison: Comparison, width: int) -> Iterator[str]:
-    """The comparison as lines of at most about ``width`` columns."""
+def lines(comparison: Comparison, width: int, effects: Effects = NONE) -> Iterator[str]:
+    """The comparison as lines of at most about ``width`` columns. ``effects``: see ``compare_with_series``."""
     yield from _names(comparison)
     yield from _reward_in_words(comparison)
     yield ""
     yield from _ends(comparison, width)
     yield ""
-    yield from _configuration(comparison, width)
+    yield from _configuration(comparison, width, effects)
     yield ""
     yield from _curves(comparison, width)
     yield from _alerts(comparison.runs)
     yield from _unknown(comparison)
 
 
-def lines_beside_curves(comparison: Comparison, width: int) -> Iterator[str]:
+def lines_beside_curves(comparison: Comparison, width: int, effects: Effects = NONE) -> Iterator[str]:
     """The same, for a pane below the curves: which letter is which run, then what differs."""
     yield from _letters(comparison, width)
     yield from _reward_in_words(comparison)
     yield ""
-    yield from _configuration(comparison, width)
+    yield from _configuration(comparison, width, effects)
     yield from _alerts(comparison.runs)
     yield ""
     yield from _ends(comparison, width)
@@ -159,11 +163,26 @@ def weight(key: str) -> tuple[int, str]:
     return len(FIRST) + low, key
 
 
-def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
+def different(comparison: Comparison, effects: Effects = NONE) -> list[Difference]:
+    """The keys that differ in what they do: of one that a run leaves to its trainer, and another names, the same value
+    is no difference; where two runs leave it to trainers that choose otherwise it is one."""
+    from liverl.offline.compare import Difference
+
+    found = [one for one in comparison.config if one.key not in effects or not effects[one.key].same]
+    written = {one.key for one in found}
+    return found + [
+        Difference(key, effect.values)
+        for key, effect in effects.items()
+        if not effect.same and key not in written
+    ]
+
+
+def _configuration(comparison: Comparison, width: int, effects: Effects) -> Iterator[str]:
     from liverl.offline.compare import CONFIGURATION
 
-    runs, differences = comparison.runs, comparison.config
-    if not differences:
+    runs, differences = comparison.runs, different(comparison, effects)
+    alike = [one.key for one in comparison.config if one.key in effects and effects[one.key].same]
+    if not differences and not alike:
         known = not any("configuration" in what for one in runs for what in one.unknown)
         yield (
             "the configurations are the same (keys and passwords are not saved, so not compared)"
@@ -173,18 +192,22 @@ def _configuration(comparison: Comparison, width: int) -> Iterator[str]:
         return
     used = [one for one in differences if not one.inert]
     idle = [one.key for one in differences if one.inert]
+    read = [not any(what.startswith(CONFIGURATION) for what in one.unknown) for one in runs]
     if used:
         yield f"the configurations differ in {quantity(len(used), 'key')}:"
-        read = [not any(what.startswith(CONFIGURATION) for what in one.unknown) for one in runs]
 
-        def cells(values: Sequence[Any]) -> Iterator[str]:
-            for value, known in zip(values, read, strict=True):
-                yield _value(value) if known else UNKNOWN
+        def cells(one: Difference) -> Iterator[str]:
+            words = effects[one.key].words if one.key in effects else ("",) * len(runs)
+            for value, word, known in zip(one.values, words, read, strict=True):
+                yield (word or _value(value)) if known else UNKNOWN
 
-        rows = [(f"  {one.key}", *cells(one.values)) for one in sorted(used, key=lambda one: weight(one.key))]
+        rows = [(f"  {one.key}", *cells(one)) for one in sorted(used, key=lambda one: weight(one.key))]
         yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
     else:
         yield "the configurations are the same in every key that any of these runs uses"
+    for key in alike:
+        value = next(value for value, known in zip(effects[key].values, read, strict=True) if known)
+        yield f"{key} is {_value(value)} in all of them: some name it, in others it is the default"
     if idle:
         differ = "differs" if len(idle) == 1 else "differ"
         yield f"{quantity(len(idle), 'key')} that none of these runs uses {differ}, too: {', '.join(idle)}"
@@ -223,17 +246,18 @@ def _reward_in_words(comparison: Comparison) -> Iterator[str]:
 
 
 def reward_words(letter: str, found: Parting) -> str:
-    """Which of A and another run has the higher reward, from where on, and by how much."""
+    """Which of A and another run has the higher reward, from where on, by how much, and of how many steps."""
     if not found.common:
         return f"A and {letter} have no step in common"
     if found.differs is None:
         return f"A and {letter} have the same in all {quantity(found.common, 'step')}"
+    common = quantity(found.common, "common step")
+    if found.early:
+        return f"too early to say which of A and {letter} is higher: they have {common}"
     if found.parts is None or found.by is None:
-        return f"A and {letter} differ from step {found.differs} on, and neither stays higher"
+        return f"A and {letter} differ from step {found.differs} on, and neither stays higher ({common})"
     higher, lower = (letter, "A") if found.by > 0 else ("A", letter)
-    return (
-        f"{higher} is higher than {lower} from step {found.parts} on, by {_number(abs(found.by))} on average"
-    )
+    return f"{_from_where(f'{higher} is higher than {lower}', found)} ({common})"
 
 
 def parting_words(found: Parting) -> str:
@@ -242,10 +266,35 @@ def parting_words(found: Parting) -> str:
         return "no step in common"
     if found.differs is None:
         return f"the same ({quantity(found.common, 'step')})"
+    if found.early:
+        return f"too early to say ({quantity(found.common, 'common step')})"
     if found.parts is None or found.by is None:
         return f"differs from step {found.differs} on, sometimes above, sometimes below"
-    side = "above" if found.by > 0 else "below"
-    return f"{side} from step {found.parts} on, by {_number(abs(found.by))} on average"
+    return _from_where("above" if found.by > 0 else "below", found)
+
+
+def _from_where(side: str, found: Parting) -> str:
+    """``above from step 4 on, by 3.7 on average``, if it is so in each step; else in how many of them."""
+    by = _number(abs(found.by or 0.0))
+    if found.throughout:
+        return f"{side} from step {found.parts} on, by {by} on average"
+    return f"{side} on average from step {found.parts} on, by {by}; in {found.sided} of {found.of} steps"
+
+
+def title_partings(partings: Sequence[Parting | None]) -> tuple[str, str]:
+    """Where the other runs leave the first one, by how much on average and in which steps, and shorter."""
+    known = [
+        (letter, "above" if found.by > 0 else "below", _number(abs(found.by)), found)
+        for letter, found in zip(LETTERS[1:], partings, strict=False)
+        if found is not None and not found.early and found.parts is not None and found.by is not None
+    ]
+    first = LETTERS[0]
+    long = (
+        f"  {letter} {by} {side} {first} "
+        + (f"from step {found.parts} on" if found.throughout else f"in {found.sided} of {found.of} steps")
+        for letter, side, by, found in known
+    )
+    return "".join(long), "".join(f"  {letter} {side} {first}" for letter, side, _, _ in known)
 
 
 def _alerts(runs: Sequence[Compared]) -> Iterator[str]:

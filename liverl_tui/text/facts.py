@@ -12,10 +12,20 @@ from collections.abc import Iterator
 from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
 from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
+from liverl.observe.metrics.rewards import change, course_words
 from liverl.util.ages import step_length
 from liverl.util.plural import plural, quantity
-from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of, shown_owner
-from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
+from liverl_tui.text.status_label import (
+    BUSY,
+    SnapshotIndex,
+    StatusLabel,
+    of_replica,
+    owner_of,
+    ready_now,
+    shown_owner,
+    standing,
+)
+from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word, time_left
 
 _STATES_WITH_WORK = ("starting", "running", "stopping")
 _STALLS = ("trainer_stalled:", "process_stopped:trainer", "process_blocked:trainer")  # ids of alerts
@@ -35,8 +45,10 @@ def stalled_for(s: Snapshot) -> float | None:
 
 def remaining(s: Snapshot) -> float | None:
     """Estimated seconds for the remaining steps: ``step_seconds`` each. None if no step was timed, the number of steps
-    is unknown or was exceeded, what carries the trials is down, the trainer has stalled or the run has ended."""
+    is unknown or was exceeded, what carries the trials is down, the trainer has stalled, a process for which a step
+    may wait is stopped, or the run has ended."""
     works = s.state in _STATES_WITH_WORK and s.carrier_down is None and stalled_for(s) is None
+    works = works and not any(standing(service, s.at) for service in s.services if not s.spares(service))
     if s.step_seconds is None or not s.total_steps or not works:
         return None
     left = s.total_steps - (s.step or 0)
@@ -54,11 +66,11 @@ def doing(s: Snapshot) -> str:
 
 
 def pace_words(s: Snapshot) -> str | None:
-    """``3.4 s a step, about 44s left``; None if no step was timed."""
+    """``3.4 s a step, about 40s left``; None if no step was timed."""
     if s.step_seconds is None:
         return None
     rest = remaining(s)
-    return f"{step_length(s.step_seconds)} a step" + (f", about {duration(rest)} left" if rest else "")
+    return f"{step_length(s.step_seconds)} a step" + (f", about {time_left(rest)} left" if rest else "")
 
 
 def batch_words(s: Snapshot, now: float | None = None) -> str | None:
@@ -74,7 +86,7 @@ def batch_words(s: Snapshot, now: float | None = None) -> str | None:
 
 
 def step_words(s: Snapshot) -> str | None:
-    """``7 of 20 steps done, reward 0.512, 3.4 s a step, about 44s left``; None for a run that only serves. The phase
+    """``7 of 20 steps done, reward 0.512, 3.4 s a step, about 40s left``; None for a run that only serves. The phase
     names the step at work, which is another one. The reward is that of the newest step that tells one."""
     if s.step is None and not s.total_steps:
         return None
@@ -85,7 +97,9 @@ def step_words(s: Snapshot) -> str | None:
         else f"{quantity(done, 'step')} done"
     )
     newest = s.rewards.newest[-1] if s.rewards is not None and s.rewards.newest else None
-    reward = f"reward {number(newest)}" if newest is not None else None
+    found = s.rewards.course if change(s.rewards) is not None and not s.smoke else None
+    course = course_words(found) if found is not None and found.proved else ""
+    reward = f"reward {number(newest)}" + (f" ({course})" if course else "") if newest is not None else None
     return ", ".join(w for w in (words, reward, pace_words(s)) if w)
 
 
@@ -108,7 +122,7 @@ def ready_words(s: Snapshot) -> str:
     """``2 of 3 ready``; after the run has ended the states in which its replicas ended: ``1 stopped, 1 failed``."""
     replicas = s.replicas
     if not ended(s):
-        return f"{replicas.ready} of {replicas.expected} ready"
+        return f"{ready_now(SnapshotIndex(s), s.at)} of {replicas.expected} ready"
     states = Counter(state_word(replica.state) for replica in replicas.items)
     return ", ".join(f"{n} {state}" for state, n in states.items()) or f"none of {replicas.expected} started"
 
@@ -137,12 +151,13 @@ def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:
 
 def proxy_words(s: Snapshot) -> str | None:
     """``http://127.0.0.1:4000, 812 requests, 3 failed``; with requests that name no trial, and replicas in cooldown.
-    None while the proxy has no address."""
+    None while the proxy has no address; after the run has ended without the address."""
     proxy = s.proxy
     if proxy.address is None:
         return None
     requests = f"{_counter(proxy.requests)} {plural(proxy.requests or 0, 'request')}"
-    words = f"{proxy.address}, {requests}, {_counter(proxy.failures)} failed"
+    told = bypassed_words(s) or f"{requests}, {_counter(proxy.failures)} failed"
+    words = told if ended(s) else f"{proxy.address}, {told}"
     if proxy.unattributed:
         words += f", {proxy.unattributed} without a trial"
     if proxy.cooled_down:
@@ -150,15 +165,24 @@ def proxy_words(s: Snapshot) -> str | None:
     return words
 
 
+def bypassed_words(s: Snapshot) -> str:
+    """Why a proxy has had no requests though trials make calls: ``no requests: trials use the sessions``. Empty if it
+    has had some, or carries the trials, or that is not known."""
+    if s.carrier == "proxy" or s.proxy.requests != 0 or s.proxy.failures:
+        return ""
+    return f"no requests: trials use {s.carrier_words.name}"
+
+
 def sessions_words(s: Snapshot) -> str | None:
     """``http://127.0.0.1:4001, 812 requests, 3 failed; 16 open, 352 ended``; of verl's workers ``in 2 agent-loop
-    workers, ...``. None before they are reached."""
+    workers, ...``. None before they are reached; after the run has ended without where they were."""
     sessions = s.sessions
     if sessions is None or not (sessions.address or sessions.workers):
         return None
-    where = hosts_words(sessions) if s.carrier == "workers" else str(sessions.address)
+    where = [hosts_words(sessions) if s.carrier == "workers" else str(sessions.address)]
     failed = int(sessions.counters.get("num_failed", 0))
-    words = f"{where}, {sessions.requests} {plural(sessions.requests, 'request')}, {failed} failed"
+    counted = f"{sessions.requests} {plural(sessions.requests, 'request')}, {failed} failed"
+    words = ", ".join([*([] if ended(s) else where), counted])
     return f"{words}; {open_words(s, sessions)}"
 
 
@@ -297,13 +321,18 @@ def machine_words(s: Snapshot) -> str | None:
 
 
 def disk_words(s: Snapshot) -> str | None:
-    """``71G of 512G free, 1.2G of trials a step, full in about 2d04h``; None if it was not measured."""
+    """``71G of 512G free, 1.2G of trials a step, full in about 2d04h``; None if it was not measured. A disk that would
+    be full only after the run's end is no warning: ``enough for the rest of the run``, with a tenth to spare, as both
+    are estimates."""
     disk = s.disk
     if disk is None:
         return None
     step = f", {size(disk.step_bytes)} of trials a step" if disk.step_bytes else ""
     left = disk.seconds_left if s.result is None else None  # a run that has ended writes nothing more
+    rest = remaining(s)
     full = f", full in about {duration(left)}" if left is not None else ""
+    if left is not None and rest is not None and rest * 1.1 < left:
+        full = ", enough for the rest of the run"
     return f"{size(disk.free)} of {size(disk.total)} free{step}{full}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 
-from liverl.observe.trials.ending_words import ENDING_WORDS
+from liverl.observe.trials.ending_words import ending_word
 from liverl.observe.trials.message_parts import Part
 from liverl.observe.trials.pairing import PARTING, Differs, TrialPair, TurnPair, same_in_both
 from liverl.observe.trials.trajectory import Trajectory
@@ -113,19 +113,10 @@ def _only(turns: TurnPair) -> str:
     return SIDES[0] if turns.right is None else SIDES[1]
 
 
-def _ending(ended_by: str | None) -> str:
-    """How a trial ended, in the words of lists."""
-    return (ENDING_WORDS.get(ended_by) or f"ended by {one_line(ended_by)}") if ended_by else "done"
-
-
 def _head_lines(side: str, trial: Trajectory, width: int) -> list[Spans]:
     facts = [
         " ".join(f"{one_line(name)} {value:g}" for name, value in trial.rewards.items()) or "no reward",
-        "running"
-        if trial.running
-        else ENDING_WORDS.get(trial.ended_by) or one_line(trial.ended_by)
-        if trial.ended_by
-        else "done",
+        "running" if trial.running else one_line(ending_word(trial.ended_by, trial.flags)),
         quantity(max(len(trial.turns), trial.told_turns), "turn"),
         quantity(trial.tool_calls, "call"),
         f"{count(trial.completion_tokens)} tokens",

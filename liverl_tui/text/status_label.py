@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, Snapshot
+from msgspec.structs import replace
+
+from liverl.model import EngineFacts, GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, Snapshot
 from liverl_tui.text.words import GLYPH, STYLE, duration, percent, short_name, state_word
 
 BUSY = 0.05  # a GPU with at least this utilization (0..1) counts as busy
@@ -63,8 +65,41 @@ class StatusLabel(NamedTuple):
         return self.text if len(self.text) <= width or not self.short else f"{self.glyph} {self.short}"
 
 
+def standing(service: ServiceStatus | None, now: float) -> StatusLabel | None:
+    """Of a service that should work and of which a process is stopped by a signal or debugger: that, and for how long;
+    its state is that of its last probe. ``now``: Unix seconds."""
+    if service is None or service.state not in (*SERVING, "starting"):
+        return None
+    stopped = [process for process in service.stalled if process.state in ("T", "t")]
+    if not stopped:
+        return None
+    since = duration(now - min(process.since for process in stopped))
+    by = "in a debugger" if all(process.state == "t" for process in stopped) else "stopped by a signal"
+    if service.pid not in (None, *(process.pid for process in stopped)):
+        by = f"a process is {by}"
+    return StatusLabel("▲", f"{by} {since}", "warn", True, f"stopped {since}", by)
+
+
+def ready_now(snapshot_index: SnapshotIndex, now: float) -> int:
+    """How many replicas are ready, without those of which a process is stopped. ``now``: Unix seconds."""
+    replicas, services = snapshot_index.snapshot.replicas, snapshot_index.services
+    return replicas.ready - sum(
+        one.state in SERVING and standing(services.get(one.name), now) is not None for one in replicas.items
+    )
+
+
+def engine_now(replica: ReplicaStatus, service: ServiceStatus | None, now: float) -> EngineFacts:
+    """What the engine of a replica says of now: of a process that is stopped nothing of a moment before, but the
+    version of its weights. ``service``: of the same name; ``now``: Unix seconds."""
+    if standing(service, now) is None:
+        return replica.engine
+    return replace(replica.engine.lasting(), policy_version=replica.engine.policy_version)
+
+
 def of_service(service: ServiceStatus, now: float) -> StatusLabel:
     """A service's state, with its stage and for how long, or the time until its next state. ``now``: Unix seconds."""
+    if (stands := standing(service, now)) is not None:
+        return stands
     if service.kind == "task" and service.state == "stopped" and service.exit is not None and service.exit.ok:
         return StatusLabel("✔", "done", "ok")
     if service.kind == "task" and service.state == "ready":  # a task is ready as soon as its process runs
@@ -95,6 +130,8 @@ def of_workers(snapshot: Snapshot) -> StatusLabel:
 def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float) -> StatusLabel:
     """A replica's state; for one that serves, why it does not work: draining, asleep, without weights, not listed,
     idle. ``now``: Unix seconds."""
+    if (stands := standing(snapshot_index.services.get(replica.name), now)) is not None:
+        return stands
     if replica.leaving and replica.state in SERVING:
         return StatusLabel("◑", "draining", "warn")
     if replica.state in SERVING and snapshot_index.carrier_down is not None:

@@ -8,8 +8,7 @@ cursor (4 on a terminal with 256 colours, which shows the nearest ones).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from rich.style import Style
 from textual.theme import Theme
 
@@ -46,8 +45,7 @@ STYLES = (
 )
 
 
-@dataclass(frozen=True)
-class Palette:
+class Palette(Struct, frozen=True):
     """The styles of one theme: ``palette["warn"]``, and ``palette.under_cursor(style)`` in the row under the cursor."""
 
     name: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from liverl.diagnose.where.slow_replica import slow_replica
+from liverl.diagnose.where.slow_replica import none_slow, slow_replica
+from liverl.diagnose.where.split import SPLIT, split
 from liverl.diagnose.where.words import lines as where_lines
 from liverl.util.ages import step_length
-from liverl.util.plural import quantity
 from liverl_tui.text.table import aligned
 from liverl_tui.text.words import number, one_line
 
@@ -26,16 +26,9 @@ def lines(shown: TimelineShown) -> Iterator[str]:
     took = f", {step_length(step.seconds)}" if step.seconds is not None else ""
     state = " (still running)" if step.running else " (cut off: the run has ended)" if step.cut_off else ""
     yield f"step {step.step} of {shown.run}{took}{state}"
-    yield from _shares("part", step.parts, step.seconds)
-    yield from _shares("its trials waited for", step.waits, sum(step.waits.values()))
+    yield from _shares(step)
     yield from _trials(step)
-    for replica in step.replicas:
-        busy = sum(end - begin for begin, end in replica.calls)
-        mean = busy / len(replica.calls) if replica.calls else 0.0
-        calls = quantity(len(replica.calls), "call")
-        yield f"replica {one_line(replica.name)}: {calls}, {busy:.3g} s in all, {mean:.3g} s each"
-    if (slow := slow_replica({replica.name: replica.calls for replica in step.replicas})) is not None:
-        yield f"replica {one_line(slow.name)} {slow.words}"
+    yield from _replicas(step)
     for gpu in step.gpus:
         yield f"GPU {one_line(gpu.uuid)}: {100 * gpu.mean:.0f} % used"
     yield from (f"not known: {one_line(why)}" for why in step.unknown)
@@ -44,16 +37,26 @@ def lines(shown: TimelineShown) -> Iterator[str]:
         yield from where_lines(shown.step_time)
 
 
-def _shares(title: str, parts: Mapping[str, float], whole: float | None) -> Iterator[str]:
-    if not parts:
-        return
-    rows = [(title, "seconds", "share")]
-    rows += [
-        (name.replace("_", " "), f"{seconds:.3g}", f"{100 * seconds / whole:.0f} %" if whole else "-")
-        for name, seconds in parts.items()
-    ]
-    yield ""
-    yield from aligned(rows, right=(1, 2))
+def _shares(step: StepTimeline) -> Iterator[str]:
+    """The rows that the timeline screen has, with the same numbers."""
+    found = split(step.parts, step.seconds, step.waits)
+    if found.rows:
+        rows = [("part" if step.parts else "trials waited for", "seconds", f"share {found.of}")]
+        for row in found.rows:
+            name = row.what.replace("_", " ")
+            rows.append(
+                (
+                    f"  {name}" if row.inside and step.parts else name,
+                    "-" if row.seconds is None else f"{row.seconds:.3g}",
+                    "-" if row.share is None else f"{100 * row.share:.0f} %",
+                )
+            )
+        yield ""
+        yield from aligned(rows, right=(1, 2))
+    if step.parts and any(row.inside for row in found.rows):
+        yield f"indented: {SPLIT}"
+    if found.queue_words:
+        yield f"queue: {found.queue_words}"
 
 
 def _trials(step: StepTimeline) -> Iterator[str]:
@@ -65,6 +68,28 @@ def _trials(step: StepTimeline) -> Iterator[str]:
     yield from aligned(rows, right=(1, 3, 4))
     if len(step.trials) > len(slowest):
         yield f"{len(step.trials) - len(slowest)} more in --json"
+    yield ""
+
+
+def _replicas(step: StepTimeline) -> Iterator[str]:
+    """How the answers were shared out among the replicas and how long each took, and which replica is slow."""
+    if not step.replicas:
+        return
+    answers = sum(len(replica.calls) for replica in step.replicas)
+    calls = {one_line(replica.name): replica.calls for replica in step.replicas}
+    slow = slow_replica(calls)
+    rows = [("replicas", "answers", "of all answers", "seconds each", "")]
+    for replica in step.replicas:
+        count = len(replica.calls)
+        mean = sum(end - begin for begin, end in replica.calls) / count
+        name = one_line(replica.name)
+        mark = "slow" if slow is not None and slow.name == name else ""
+        rows.append((name, f"{count}", f"{100 * count / answers:.0f} %", f"{mean:.3g}", mark))
+    yield from aligned(rows, right=(1, 2, 3))
+    if slow is not None:
+        yield f"{slow.name} {slow.words}"
+    elif why := none_slow(calls):
+        yield why
     yield ""
 
 

@@ -88,6 +88,13 @@ def age(seconds: float | None) -> str:
     return duration(seconds) if not 60 <= seconds < 3600 else f"{int(seconds) // 60}m"
 
 
+def time_left(seconds: float) -> str:
+    """How long something will still take, an estimate: rounded to 10 s below 10 minutes, to minutes below a day, else
+    to hours: ``40s``, ``1m50s``, ``13m``, ``3h05m``, ``2d04h``."""
+    unit = 1 if seconds < 10 else 10 if seconds < 595 else 60 if seconds < 86370 else 3600
+    return age(rounded) if (rounded := round(seconds / unit) * unit) >= 600 else duration(rounded)
+
+
 def moment(at: float, now: float, *, over: bool) -> str:
     """When something happened as ``happened`` says it, without its words: ``12m``, or ``09:43:31``."""
     return time.strftime("%H:%M:%S", time.localtime(at)) if over else age(now - at)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from rich.cells import cell_len, get_character_cell_size
-
 from liverl_tui.text.words import one_line
 
 LEAST = 8  # columns: narrower lines cannot be read
@@ -53,13 +51,19 @@ def _words(text: str, most: int) -> list[str]:
 
 def columns(text: str) -> int:
     """Columns of a text in a terminal."""
-    return len(text) if text.isascii() else cell_len(text)
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # not for commands whose texts are ASCII
+
+    return cell_len(text)
 
 
 def head(word: str, room: int) -> str:
     """The longest beginning of a word that fits ``room`` columns."""
     if word.isascii():
         return word[:room]
+    from rich.cells import get_character_cell_size
+
     used = 0
     for index, character in enumerate(word):
         used += get_character_cell_size(character)
@@ -81,6 +85,8 @@ def wrap_line(line: str, width: int) -> list[tuple[int, int]]:
             rows.append((start, end))
             start = end
         return [*rows, (start, len(line))]
+    from rich.cells import get_character_cell_size
+
     rows, start, used, space = [], 0, 0, -1
     for index, character in enumerate(line):
         columns = get_character_cell_size(character)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value, choose
 from liverl_tui.widgets.base.prompt import TitlePrompt
@@ -17,8 +19,7 @@ _DIGITS = re.compile(r"(\d+)")
 UP, DOWN = "▲", "▼"  # beside the head of the column that sorts: from the smallest value, from the largest one
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Struct, frozen=True):
     """An order of a list. ``name``: that of a column, or of one of the list's own orders, whose direction is fixed."""
 
     name: str
@@ -30,8 +31,7 @@ class Order:
         return DOWN if self.descending else UP
 
 
-@dataclass
-class Arrangement:
+class Arrangement(Struct):
     """What the user has chosen for one list.
 
     ``name``: of the list, under which order and columns are remembered. ``order``: None is the list's default one.

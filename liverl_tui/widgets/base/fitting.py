@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct
 from rich.cells import cell_len
 
 from liverl_tui.widgets.base.cells import Row, Span
@@ -14,13 +14,19 @@ from liverl_tui.widgets.base.cells import Row, Span
 Form = Sequence[Span]  # one wording of a part
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a line, in forms from the longest to the shortest. An empty form leaves the part out; a part without
-    an empty form is always shown. Parts with the highest ``rank`` are shortened first, among them the longest."""
+    an empty form is always shown. Parts with the highest ``rank`` are shortened first, among them the longest, of
+    several that are as long the last. ``kept``: the rank of all forms but the first, which then gives way earlier than
+    they do; None: that of the first."""
 
     rank: int
     forms: tuple[Form, ...]
+    kept: int | None = None
+
+    def rank_of(self, form: int) -> int:
+        """How early this form gives way to the next one."""
+        return self.kept if form and self.kept is not None else self.rank
 
 
 def columns(form: Form) -> int:
@@ -42,7 +48,7 @@ def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
         shortenable = [i for i, c in enumerate(chosen) if c < len(parts[i].forms) - 1]
         if not shortenable:
             break
-        chosen[max(shortenable, key=lambda i: (parts[i].rank, sizes[i][chosen[i]]))] += 1
+        chosen[max(shortenable, key=lambda i: (parts[i].rank_of(chosen[i]), sizes[i][chosen[i]], i))] += 1
     for index in sorted(range(len(parts)), key=lambda i: parts[i].rank):  # use the room that is left over
         while chosen[index]:
             chosen[index] -= 1
@@ -64,8 +70,7 @@ def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
 Value = str | float | None  # what a column sorts by; None: unknown
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of a table. Where not all fit, columns with a lower ``rank`` are kept; ``width``: in terminal
     columns; ``grows``: how many columns of the remaining width it may take.
 

@@ -7,12 +7,13 @@ from typing import ClassVar
 from textual import events
 
 from liverl_tui.keys.bindings import Scope
+from liverl_tui.term.private import QuietFocus
 from liverl_tui.widgets.base.cells import CellPanel, Row, fit
 
 WHEEL = 3  # rows per step of the mouse wheel
 
 
-class Pane(CellPanel, can_focus=True):
+class Pane(CellPanel, QuietFocus, can_focus=True):
     """A focusable panel whose first row is its title. The title is highlighted while the pane has the focus, which
     costs fewer bytes than a border."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
-from liverl.observe.trials.ending_words import ENDING_WORDS, TRUNCATED
+from liverl.observe.trials.ending_words import CUT_OFF, TRUNCATED, ending_of, ending_word, endings_of
 from liverl.observe.trials.query import calls_known
 from liverl.observe.trials.replica_names import replica_name as known_replica
 from liverl.observe.trials.replica_names import replica_names as known_replicas
@@ -47,19 +48,18 @@ def ending(head: TrialHead, link: Link) -> Span:
     """(words, style): how the trial ended; ``-`` while it runs. An exception without words of ours stands by its
     name. ``link``: see ``state_of``."""
     if head.state != "finished":
-        return ("-" if state_of(head, link)[1] == "info" else "cut off"), "dim"
+        return ("-" if state_of(head, link)[1] == "info" else CUT_OFF), "dim"
     return ending_words(head.ended_by, head.flags)
 
 
 def ending_words(ended_by: str | None, flags: Collection[str] = ()) -> Span:
     """(words, style) of what the result of a trial says of its end. ``flags``: those of the trial."""
-    if "zero_tool_calls" in flags and ended_by in (None, "no_tool_call"):
-        return "no tool call", "dim"
+    word = one_line(ending_word(ended_by, flags))
     if ended_by is None:
-        return "done", "dim"
+        return word, "dim"
     # Our agents' reasons are words in lower case; whatever else there is comes from an exception.
     style = "warn" if ended_by in _LIMITS else "dim" if ended_by.islower() else "bad"
-    return ENDING_WORDS.get(ended_by) or one_line(ended_by), style
+    return word, style
 
 
 def ran(head: TrialHead, now: float, ended: bool) -> float | None:
@@ -152,13 +152,11 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
     return known_replica(address, names) if address else "-"
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """Counts of the trials of one step. ``calling``: trials that called a tool and were not cut off; ``zero``: trials
-    that ended without a tool call; ``finishes``: how they ended, in words -> number; where no
-    result says it, the finish reason of the last call; ``earlier``: trials from before the step was begun again, which
-    are in no other count; ``damaged``: flag of ``DAMAGED`` -> number; ``unrecorded``: trials of which it is not known
-    whether they call tools."""
+    that ended without a tool call; ``finishes``: how they ended, in the words of lists -> number; ``earlier``: trials
+    from before the step was begun again, which are in no other count; ``damaged``: flag of ``DAMAGED`` -> number;
+    ``unrecorded``: trials of which it is not known whether they call tools."""
 
     step: int | None
     total: int = 0
@@ -210,7 +208,7 @@ def tally_of(step: StepTrials) -> Tally:
         step.judged - step.zero_tool_calls,
         step.zero_tool_calls,
         mean_reward=step.mean_reward,
-        finishes=_endings(step.ended_by) or step.finish_reasons,
+        finishes=endings_of(step),
         cut_off=step.cut_off,
         earlier=step.earlier,
         damaged=step.damaged,
@@ -230,10 +228,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         sum(h.tool_calls > 0 and h.state != "cut_off" for h in trials),
         sum("zero_tool_calls" in h.flags for h in trials),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        finishes=_endings(
-            Counter(h.ended_by for h in trials if h.state == "finished" and h.ended_by is not None)
-        )
-        or Counter(h.finish_reason for h in trials if h.finish_reason is not None),
+        finishes=Counter(word for word in map(ending_of, trials) if word),
         cut_off=sum(h.state == "cut_off" for h in trials),
         earlier=len(every) - len(trials),
         damaged=Counter(flag for h in trials for flag, _ in DAMAGED if flag in h.flags),
@@ -251,20 +246,6 @@ def damage_words(tally: Tally) -> list[str]:
     """``▲ 3 mask mismatch``: what is wrong with the rows and the records of a step's trials."""
     missing = [f"▲ {tally.unrecorded} not recorded"] if tally.unrecorded else []
     return missing + [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]
-
-
-def _endings(ended_by: Mapping[str, int]) -> Mapping[str, int]:
-    """How trials ended, in words -> number; several reasons may have the same words."""
-    words: Counter[str] = Counter()
-    for reason, trials in ended_by.items():
-        words[ending_words(reason)[0]] += trials
-    return words
-
-
-def finish_words(finishes: Mapping[str, int]) -> str:
-    """Endings with their numbers, the most frequent first: ``submitted 24, max turns 8``."""
-    ordered = sorted(finishes.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {times}" for name, times in ordered)
 
 
 def reward_word(value: float | None) -> str:

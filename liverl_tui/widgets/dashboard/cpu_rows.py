@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from liverl.model import HostStats, ServiceStatus, TreeStats
 from liverl_tui.text.status_label import StatusLabel
@@ -35,8 +36,7 @@ def share_of_service(percent_used: float | None, cores: int | None) -> float | N
     return None if percent_used is None else math.sqrt(max(0.0, percent_used) / (100 * (cores or 1)))
 
 
-@dataclass(frozen=True)
-class CpuFacts:
+class CpuFacts(Struct, frozen=True):
     """What the columns read of one service."""
 
     service: ServiceStatus

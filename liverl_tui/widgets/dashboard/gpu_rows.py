@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from liverl.model import GpuStatus
 from liverl_tui.text.status_label import StatusLabel, owner_words
@@ -37,8 +38,7 @@ def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[st
     return f"{text}  ▲ " + ", ".join(f"{count} {kind}" for kind, count in problems.items()), "warn"
 
 
-@dataclass(frozen=True)
-class GpuFacts:
+class GpuFacts(Struct, frozen=True):
     """What the columns read of one GPU."""
 
     gpu: GpuStatus

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from liverl.model import GpuStatus, ServiceStatus, Snapshot
-from liverl.observe.history import Sample
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
@@ -26,10 +26,14 @@ from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows, host_rows
 from liverl_tui.widgets.dashboard.host_rows import HostGpus
 from liverl_tui.widgets.dashboard.selection import ServiceSelected, Unfolded
 
+if TYPE_CHECKING:
+    from liverl.observe.history import Sample
+
 SAMPLE_S = 0.9  # seconds between two samples of the histories; snapshots come every 0.5 or 1 s
 SPINNING_S = 10.0  # seconds: a shorter time of low power may be the gap between two kernels, not a stall
 WIDE = 200  # terminal columns: a width at which every column is as wide as it can be
 HOST = "host"  # key of the host's history
+FEW_GPUS = 2  # so many have a line each on the smallest terminal
 LEAST_OF_HOSTS = 4  # lines of hosts that are always there, the worst ones
 
 
@@ -154,9 +158,12 @@ class GpusPane(GridPane):
 
     @property
     def least_rows(self) -> int:
-        """Rows of the pane with as many items on a line, below heads, as fit into 80 columns."""
+        """Rows of the pane with as many items on a line, below heads, as fit into 80 columns; a line each for few GPUs,
+        which then have their heads, too."""
         most = 80 // (gpu_rows.GOOD_CELL if self._gpus else cpu_rows.CELL)
         lines = -(-len(self._gpus or self._services) // most)
+        if 0 < len(self._gpus) <= FEW_GPUS:
+            lines = len(self._gpus)
         if self._hosts:
             lines = min(LEAST_OF_HOSTS, -(-len(self._hosts) // (80 // host_rows.CELL)))
         return 1 + len(self.lead(80, False)) + (lines + 1 if lines else 1) + len(self.tail(80))
@@ -348,8 +355,7 @@ class GpusPane(GridPane):
 
     def moved(self) -> None:
         """Tell the dashboard the service under the cursor."""
-        if (name := self.selected_service) is not None:
-            self.post_message(ServiceSelected(name))
+        self.post_message(ServiceSelected(self.selected_service))
 
     def idle(self, action: str, parameters: tuple[object, ...]) -> str:
         """See ``keys.idle``: a row is listed."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from liverl.model import GpuStatus, NodeStatus, ReplicaStatus
 from liverl.util.plural import quantity
@@ -19,8 +20,7 @@ CELLS = 8  # GPUs that are shown one by one, the worst first
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
-@dataclass(frozen=True)
-class HostGpus:
+class HostGpus(Struct, frozen=True):
     """A host and its GPUs. ``gpus``: with their labels, the worst first; ``node``: None for one that Ray does not
     list; ``now``: Unix seconds."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from liverl.model import (
     CARRIER_WORDS,
@@ -16,8 +17,8 @@ from liverl.model import (
     Snapshot,
 )
 from liverl.util.plural import plural, quantity
-from liverl_tui.text.facts import ended, hosts_words, open_words
-from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
+from liverl_tui.text.facts import bypassed_words, ended, hosts_words, open_words
+from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, engine_now
 from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value
@@ -27,11 +28,11 @@ from liverl_tui.widgets.base.meters import bar
 WORKERS = "sessions"
 NARROW = 100  # columns; below it an address is its port only
 CROWDED = 0.95  # ratio of the KV cache from which on the engine preempts requests
+WORDIEST = 2  # see ``columns``
 METER = 10  # columns of the bar that shows the progress of a start
 
 
-@dataclass(frozen=True)
-class ReplicaFacts:
+class ReplicaFacts(Struct, frozen=True):
     """What the columns read of one row. ``replica`` and ``service``: of that name; None if there is none. ``now``: Unix
     time; ``gpus``: indices of the GPUs, as text."""
 
@@ -45,8 +46,11 @@ class ReplicaFacts:
 
     @property
     def engine(self) -> EngineFacts:
-        """What the engine of the replica says; nothing for a service."""
-        return self.replica.engine if self.replica is not None else _NO_ENGINE
+        """What the engine of the replica says; nothing for a service. What a process that is stopped has said of a
+        moment before is not said of now."""
+        if self.replica is None:
+            return _NO_ENGINE
+        return engine_now(self.replica, self.service, self.now)
 
     @property
     def since(self) -> float | None:
@@ -100,14 +104,24 @@ class ReplicaFacts:
 _NO_ENGINE = EngineFacts()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=48)
 def columns(
-    name: int, state: int, gpus: int, narrow: bool = False, carrier: Carrier = "proxy", node: int = 0
+    name: int,
+    state: int,
+    gpus: int,
+    narrow: bool = False,
+    carrier: Carrier = "proxy",
+    node: int = 0,
+    wordy: int = 0,
 ) -> tuple[Column, ...]:
     """All columns of the table. ``name``, ``gpus``: terminal columns that the longest of each needs; with ``gpus`` 0
     there is no column for them. ``state``: that of the states. ``narrow``: an address is its port only.
     ``carrier``: what carries the trials; without a list of replicas, there is no column for that. ``node``: as
-    ``gpus``, for the host."""
+    ``gpus``, for the host. ``wordy``: how many of the abbreviated heads are words, 0 to ``WORDIEST``."""
+    load, load_width = ("running/waiting", 15) if wordy > 1 else ("run/wait", 8)
+    seconds, seconds_width = ("s/answer", 8) if wordy else ("s/ans", 5)
+    hits, hits_width = ("prefix hits", 11) if wordy else ("prefix", 6)
+    restarts, restarts_width = ("restarts", 8) if wordy else ("rst", 3)
     every = (
         Column(
             "name",
@@ -128,12 +142,12 @@ def columns(
             label=f"in {CARRIER_WORDS[carrier].name}",
             cell=_listed_cell,
         ),
-        _number("load", "run/wait", 8, 2, _load, "run/wait: requests", cell=_load_cell),
+        _number("load", load, load_width, 2, _load, "run/wait: requests", cell=_load_cell),
         _number("rate", "tok/s", 6, 3, lambda f: f.engine.tokens_per_s, "tok/s: generated tokens", count),
         _number(
             "seconds",
-            "s/ans",
-            5,
+            seconds,
+            seconds_width,
             4,
             lambda f: f.engine.seconds_per_answer,
             "s/ans: seconds per answer, over the last minute",
@@ -144,9 +158,11 @@ def columns(
             "version", "policy", 6, 5, lambda f: f.engine.policy_version, "policy version", cell=_version_cell
         ),
         _number(
-            "hit", "prefix", 6, 6, lambda f: f.engine.prefix_cache_hit_rate, "prefix cache hits", percent
+            "hit", hits, hits_width, 6, lambda f: f.engine.prefix_cache_hit_rate, "prefix cache hits", percent
         ),
-        _number("restarts", "rst", 3, 9, lambda f: f.restarts, "restarts", cell=_restarts_cell),
+        _number(
+            "restarts", restarts, restarts_width, 9, lambda f: f.restarts, "restarts", cell=_restarts_cell
+        ),
         _number("uptime", "up", 5, 8, _minus_since, "uptime", cell=_uptime_cell),
         Column(
             "gpus",
@@ -352,7 +368,9 @@ def service_line(
         facts.append(service.address.removeprefix("http://"))
     if service.kind == "proxy":
         proxy = snapshot.proxy
-        if proxy.requests is not None:
+        if words := bypassed_words(snapshot):
+            facts.append(words)
+        elif proxy.requests is not None:
             facts.append(f"{count(proxy.requests)} {plural(proxy.requests, 'request')}")
         if proxy.failures:
             facts.append(f"{count(proxy.failures)} failed")

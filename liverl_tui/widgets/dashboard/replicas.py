@@ -315,14 +315,20 @@ class ReplicasPane(RowsPane):
         return super().head(width) if self._replicas else None
 
     def table(self, width: int) -> Chosen:
-        """See ``RowsPane.table``."""
-        return fitted(self._columns(narrow=width < replica_rows.NARROW), self.arrangement.drawn, width)
+        """See ``RowsPane.table``. Heads are words as far as that costs no column."""
+        narrow, drawn = width < replica_rows.NARROW, self.arrangement.drawn
+        short = fitted(self._columns(narrow=narrow), drawn, width)
+        for wordy in range(replica_rows.WORDIEST, 0, -1):
+            worded = fitted(self._columns(narrow=narrow, wordy=wordy), drawn, width)
+            if [column.name for column, _ in worded] == [column.name for column, _ in short]:
+                return worded
+        return short
 
-    def _columns(self, *, narrow: bool) -> tuple[Column, ...]:
+    def _columns(self, *, narrow: bool, wordy: int = 0) -> tuple[Column, ...]:
         gpus = max(map(len, self._gpus.values()), default=0)
         node = max((len(replica.node) for replica in self._replicas.values()), default=0)
         carrier = self._view.snapshot.carrier if self._view.snapshot is not None else "proxy"
-        return replica_rows.columns(self._names, self._state, gpus, narrow, carrier, node)
+        return replica_rows.columns(self._names, self._state, gpus, narrow, carrier, node, wordy)
 
     def row(self, key: str, width: int) -> Row:
         """A line of the table for a replica that serves; state, progress and reason for any other."""

@@ -6,9 +6,9 @@ from textual.message import Message
 
 
 class ServiceSelected(Message):
-    """The user has moved the cursor to a service or replica, ``name``."""
+    """The user has moved the cursor to a service or replica, ``name``; None: to a row of none."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str | None) -> None:
         super().__init__()
         self.name = name
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
+
+from msgspec import Struct
 
 from liverl.model import TrialHead
 from liverl.observe.trials.groups import GroupKey, group_of
@@ -33,8 +34,7 @@ from liverl_tui.widgets.dashboard.trial_rows import TRIAL, marked_validation
 _PREFIX = "group:"  # of the keys of rows
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """The known trials of one prompt in one step, in the order in which they are listed."""
 
     key: GroupKey
@@ -113,8 +113,7 @@ def mean_and_deviation(rewards: Sequence[float]) -> tuple[float, float] | None:
     return mean, math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / max(len(rewards) - 1, 1))
 
 
-@dataclass(frozen=True)
-class GroupFacts:
+class GroupFacts(Struct, frozen=True):
     """What the columns read of one group. ``now``: Unix time; ``ended``: the run is, so nothing runs any more."""
 
     group: Group
@@ -354,8 +353,10 @@ def _reward(group: Group) -> Span:
 def _tools(group: Group) -> Span:
     if group.zero:
         return f"✖ {group.zero} NO TOOLS", "alarm"
-    calling = sum(head.tool_calls > 0 for head in group.trials)
-    return (f"tools {calling}/{len(group.trials)}", "text") if calling else ("-", "dim")
+    # As for a step: of a trial that was cut off nothing is concluded.
+    trials = [head for head in group.trials if head.state != "cut_off"]
+    calling = sum(head.tool_calls > 0 for head in trials)
+    return (f"tools {calling}/{len(trials)}", "text") if calling else ("-", "dim")
 
 
 def _longest(group: Group, now: float, ended: bool) -> Span:

@@ -4,8 +4,9 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from liverl.model import TrialHead
 from liverl_tui.widgets.base.arranging import Order, in_order
@@ -25,8 +26,7 @@ T = TypeVar("T")
 UNTOUCHED = "untouched:"  # key of the row that stands for all running trials without a turn
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The rows of a list of trials. ``names``: keys of the rows, in order; ``trials``: the listed trials by path, in
     order, with those inside closed groups; ``groups``: by key; ``untouched``: the trials that one row stands for."""
 
@@ -89,8 +89,7 @@ def grouped_listing(
     return Listing(tuple(names), listed, groups, tuple(hidden))
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """What the user has chosen of a list of trials. ``column`` sorts, in the direction of ``order``; without it, the
     newest are first (``newest_first``), or those that need attention. ``filtered``: a filter has chosen the trials;
     others as of ``grouped_listing``."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
+from msgspec import Struct, field
+
 from liverl.model import TrialHead
+from liverl.observe.trials.ending_words import counted_endings
 from liverl.observe.trials.groups import GroupKey, group_of
 from liverl.observe.trials.preview import LONGEST
 from liverl.observe.trials.query import calls_known, parse
@@ -21,7 +23,6 @@ from liverl_tui.widgets.base.trial_words import (
     Tally,
     calls_of,
     ending,
-    finish_words,
     flag_words,
     flagged,
     ran,
@@ -35,8 +36,7 @@ from liverl_tui.widgets.dashboard.trial_cells import table_row
 from liverl_tui.widgets.dashboard.trial_ids import task_with_id
 
 
-@dataclass(frozen=True)
-class RowContext:
+class RowContext(Struct, frozen=True):
     """What a trial's row shows beside its head. ``now``: Unix time; ``names``: replica names by root address;
     ``equal``: groups (step, task) in which all rewards are equal; ``ids``: short ids by path."""
 
@@ -48,8 +48,7 @@ class RowContext:
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TrialFacts:
+class TrialFacts(Struct, frozen=True):
     """What the columns read of one trial."""
 
     head: TrialHead
@@ -108,7 +107,7 @@ STEP = (
     ),
     Column("reward", "mean reward", 11, 2, ">", value=lambda t: t.mean_reward, largest_first=True),
     Column("running", "running", 7, 3, ">", value=lambda t: t.running, largest_first=True),
-    Column("finishes", "endings", 21, 4, grows=60, value=lambda t: finish_words(t.finishes) or None),
+    Column("finishes", "endings", 21, 4, grows=60, value=lambda t: counted_endings(t.finishes) or None),
     Column("total", "trials", 6, 5, ">", value=lambda t: t.total, largest_first=True, shown=False),
 )
 
@@ -196,16 +195,16 @@ def _trial_spans(
 
 
 def step_row(tally: Tally, width: int, wanted: Wanted = frozenset()) -> Row:
-    """One step as a line: how many trials call tools, mean reward, running trials, finish reasons."""
+    """One step as a line: how many trials call tools, mean reward, running trials, endings."""
     cells: dict[str, Span | list[Span]] = {
         "step": (str(tally.step), "text"),
         "share": (
-            tally.share if tally.decided else f"{tally.total} trials",
+            tally.share if tally.decided else f"{tally.total} trials" if tally.total > tally.cut_off else "-",
             tally.style if tally.decided else "dim",
         ),
         "reward": (number(tally.mean_reward), "text" if tally.mean_reward is not None else "dim"),
         "running": (str(tally.running) if tally.running else "-", "info" if tally.running else "dim"),
-        "finishes": (one_line(finish_words(tally.finishes)) or "-", "dim"),
+        "finishes": (one_line(counted_endings(tally.finishes)) or "-", "dim"),
         "total": (str(tally.total), "text"),
     }
     return table_row(cells, fitted(STEP, wanted, width))
@@ -234,9 +233,17 @@ def words_of(head: TrialHead, equal: bool) -> str:
     preview. ``equal``: the trial's group has equal rewards, which is one of the words."""
     words = [head.task, head.name, head.finish_reason or "", *head.flags, calls_of(head)[0], head.preview]
     words += [ending(head, "live")[0], head.ended_by or ""]
+    words += _validation_words(head)
     words += [word for word, _ in flag_words(head, equal)]
     words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
     return "\n".join(words)
+
+
+def _validation_words(head: TrialHead) -> list[str]:
+    """How the list names a validation: ``val8``, or ``v12`` where the column is narrow."""
+    if head.validated is None:
+        return []
+    return [f"val{head.validated}", f"v{head.validated}", "validation"]
 
 
 def listed(

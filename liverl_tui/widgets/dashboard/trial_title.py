@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.cells import cell_len
 
 from liverl.model import TrialsStatus
@@ -84,8 +84,58 @@ def total_words(status: TrialsStatus, total: int, groups: bool) -> tuple[str, st
     return f"the newest {newest} of {status.total:,}", f"{total}+"
 
 
-@dataclass(frozen=True)
-class Title:
+def unrecorded_words(steps_done: int | None, tallies: Sequence[Tally]) -> str:
+    """Of a recorded run, which of the steps that are done have no trials in the recording: ``trials of steps 1-14 not
+    recorded``. Empty if all have some. ``tallies``: of all steps with trials."""
+    missing = sorted({*range(1, (steps_done or 0) + 1)} - {tally.step for tally in tallies})
+    if not missing:
+        return ""
+    whole = missing[-1] - missing[0] + 1 == len(missing)
+    which = (
+        f"step {missing[0]}"
+        if len(missing) == 1
+        else f"steps {missing[0]}-{missing[-1]}"
+        if whole
+        else f"{len(missing)} steps"
+    )
+    return f"trials of {which} not recorded"
+
+
+class StepWords(Struct, frozen=True):
+    """What a title says of steps. ``tallies``: of the newest steps, newest first; ``planned``: trials of a step;
+    ``before``: see ``newest_words``. ``step``: the one whose trials are listed, None for the newest trials;
+    ``tally``: its counts; ``busy``: it is being read; ``problem``: why it could not be."""
+
+    status: TrialsStatus
+    tallies: tuple[Tally, ...]
+    planned: int | None
+    before: str
+    step: int | None
+    tally: Tally
+    busy: bool
+    problem: str
+
+    def summary(self) -> tuple[list[str], str]:
+        """(texts, style): how the trials of the step go, the most important text first."""
+        if self.step is None:
+            return newest_words(self.status, self.tallies, self.planned, self.before)
+        if self.busy and not self.tally.total:
+            return [f"reading step {self.step} …"], "info"
+        words = [sentence(self.tally, self.planned, "all of "), *damage_words(self.tally)]
+        words += [f"{self.tally.earlier} of an earlier attempt"] if self.tally.earlier else []
+        return words, self.tally.style if self.tally.zero else "dim"
+
+    def sentences(self, words: str) -> list[str]:
+        """What the title says of the step, from the longest form to the shortest. ``words``: the longest one."""
+        if self.problem:
+            return [FACTS_GAP.join(part for part in (self.problem, words) if part), self.problem]
+        tallies = [self.tally] if self.step is not None else self.tallies[:1]
+        before = self.before if self.step is None else ""
+        short = [form(t) for form in (short_sentence, shortest_sentence) for t in tallies if t.total]
+        return [words, *(f"{before}, {form}" if before else form for form in short)]
+
+
+class Title(Struct, frozen=True):
     """The parts of a title. ``before`` and ``after`` the sentence is what the user has chosen: it is never left out.
     ``forms``: the sentence, from the longest to the shortest; ``more``: facts that are left out before the sentence is
     shortened, the last one first; ``places``: which rows are visible, in a long and a short form."""
@@ -108,9 +158,21 @@ class Title:
         return f"{FACTS_GAP.join(part for part in parts if part)}{place}".strip()
 
 
-def places(window: tuple[int, int] | None, totals: tuple[str, str]) -> tuple[str, str]:
+def match_words(hits: int, total: int, which: str = "") -> str:
+    """``12 of 640 match``: how many a filter lets through. ``which``: what ``total`` are, where these are not all:
+    ``newest``."""
+    return f"{hits:,} of {f'the {which} ' if which else ''}{total:,} match"
+
+
+def places(
+    window: tuple[int, int] | None, totals: tuple[str, str], matching: tuple[str, str] | None = None
+) -> tuple[str, str]:
     """Which rows are visible, with the number of rows in a long and a short form. ``window``: as of
-    ``CursorList.title_words``."""
+    ``CursorList.title_words``; ``matching``: how many a filter lets through, in both forms: the only total then."""
+    if matching is not None:
+        long, short = matching
+        rows = f", rows {window[0] + 1}-{window[1]}" if window is not None else ""
+        return f"  {long}{rows}", f"  {short}"
     if window is None:
         return "", ""
     long, short = (f"  {window[0] + 1}-{window[1]} of {words}" for words in totals)

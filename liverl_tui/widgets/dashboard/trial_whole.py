@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
+
+from msgspec import Struct
 
 from liverl.model import TrialHead
 from liverl.rundir.layout import RunDir
@@ -30,8 +31,7 @@ FIELD_OF = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """Which trials are wanted, and in which order. ``sort``: a field, or ``at``: when they began."""
 
     query: Query
@@ -44,8 +44,7 @@ class Asked:
         return self.query.holds_for(head) and (flagged(head) or not self.flagged)
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(Struct, frozen=True):
     """The run of an index. ``own``: it may be written; ``live``: trials may run."""
 
     run_dir: Path

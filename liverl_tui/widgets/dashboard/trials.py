@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trials.groups import equal_groups, group_of
@@ -19,11 +20,10 @@ from liverl_tui.widgets.base.arranging import Arrangement, fitted
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Chosen, Column
-from liverl_tui.widgets.base.rows import FACTS_GAP, RowsPane
+from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.base.trial_words import (
     Tally,
     attempt_before,
-    damage_words,
     part_of,
     replica_names,
     state_of,
@@ -54,13 +54,12 @@ from liverl_tui.widgets.dashboard.trial_rows import (
 )
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
 from liverl_tui.widgets.dashboard.trial_title import (
+    StepWords,
     Title,
-    newest_words,
+    match_words,
     places,
-    sentence,
-    short_sentence,
-    shortest_sentence,
     total_words,
+    unrecorded_words,
 )
 from liverl_tui.widgets.dashboard.trial_whole import FIELD_OF, Asked, Heads, Paths, Where, WholeRun, corrected
 
@@ -283,8 +282,10 @@ class TrialsPane(RowsPane):
         if self._table:
             return super().filtered_words() if self.prompt.text else ""
         if self._whole_listed:
-            return f"{len(self._names):,} of {len(self._whole.index):,} trials"
-        return f"{len(self.trials)} of {len(self._paths)} listed"
+            return match_words(len(self._names), len(self._whole.index))
+        known, total = len(self._paths), self._status.total
+        newest = self._reader.step is None and known < total
+        return match_words(len(self.trials), known, "newest" if newest else "")
 
     def action_filter(self) -> None:
         """Begin to type a filter; saved ones are read."""
@@ -335,37 +336,48 @@ class TrialsPane(RowsPane):
 
     def facts(self) -> tuple[str, str]:
         """How the trials of the step go, and the style of the title; ``title_words`` has the rest."""
-        (words, *_), style = self._summary()
+        (words, *_), style = self._of_steps.summary()
         return words, "warn" if self._reader.problem else style
 
     def title_words(self, width: int, facts: str, window: tuple[int, int] | None, total: int) -> str:
         """See ``RowsPane.title_words``. Where the title is too narrow, the sentence on the step is cut, and what the
         user has chosen stays: filter, marks, order and the number of rows."""
-        (words, *more), _ = self._summary()
+        step_words = self._of_steps
+        (words, *more), _ = step_words.summary()
         totals = (f"{total:,}", f"{total:,}")
-        if not self._table and not self._whole_listed and self._reader.step is None:
+        if not self._table and not self._filtered and not self._whole_listed and self._reader.step is None:
             totals = total_words(self._status, total, bool(self._listing.groups))
         older = self._status.older_steps if self._table and not self.prompt.text else 0
         if older:
             totals = (of := f"{total:,} of {total + older:,} steps", of)
-        counted = self.filtered_words() if self.prompt.text or self._only_flagged else ""
+        # While they are read, nothing can be said of the number.
+        reading = self._in_whole and self._whole.progress and not total
+        counted = self.filtered_words() if (self.prompt.text or self._only_flagged) and not reading else ""
         title = Title(
             before=(*self.chosen_words(), *self._problems()),
-            forms=self._sentences(words),
+            forms=step_words.sentences(words),
             after=[
-                "flagged only" if self._only_flagged and not self._table else "",
+                "flagged trials only" if self._only_flagged and not self._table else "",
                 self.order_words(),
-                counted if window is None else "",
+                self._unrecorded if self._table else "",
             ],
             more=[
+                "" if self._table else self._unrecorded,
                 "" if self._grouped or self._table else "ungrouped",
-                counted if window is not None else "",
                 "older ones: liverl-tui trials steps --step N" if older else "",
                 *more,
             ],
-            places=places(window, totals),
+            places=places(window, totals, (counted, f"{total:,} match") if counted else None),
         )
         return title.fitting(width - len(f" {self.number} {self.title} ") - 2)
+
+    @property
+    def _unrecorded(self) -> str:
+        """Of a recorded run, which steps have no trials in the recording; see ``unrecorded_words``."""
+        snapshot = self._view.snapshot
+        if snapshot is None or not self._view.demo or self._status.older_steps:
+            return ""
+        return unrecorded_words(snapshot.step, tuple(self._tallies.values()))
 
     def _problems(self) -> list[str]:
         """What is wrong with the filter, and how far all trials are read."""
@@ -377,15 +389,6 @@ class TrialsPane(RowsPane):
             words += [word for word in (self._whole.problem, self._whole.progress) if word]
         return words
 
-    def _sentences(self, words: str) -> list[str]:
-        """What the title says of the step, from the longest form to the shortest. ``words``: the longest one."""
-        if problem := self._reader.problem:
-            return [FACTS_GAP.join(part for part in (problem, words) if part), problem]
-        tallies = [self._tally] if self._reader.step is not None else list(self._tallies.values())[:1]
-        before = self._attempt_before if self._reader.step is None else ""
-        short = [form(t) for form in (short_sentence, shortest_sentence) for t in tallies if t.total]
-        return [words, *(f"{before}, {form}" if before else form for form in short)]
-
     @property
     def among(self) -> str:
         """What the listed trials are a part of, where not all trials are known: `` newest of 1,240``; else empty."""
@@ -395,17 +398,20 @@ class TrialsPane(RowsPane):
             return f" of {len(self._names):,}"
         return part_of(len(self.trials), len(self._status.newest), self._status.total)
 
-    def _summary(self) -> tuple[list[str], str]:
-        """(texts, style): how the trials of the step go, the most important text first."""
-        snapshot = self._view.snapshot
-        planned = snapshot.trials_per_step if snapshot is not None else None
-        if self._reader.step is None:
-            return newest_words(self._status, list(self._tallies.values()), planned, self._attempt_before)
-        if self._reader.busy and not self._tally.total:
-            return [f"reading step {self._reader.step} …"], "info"
-        words = [sentence(self._tally, planned, "all of "), *damage_words(self._tally)]
-        words += [f"{self._tally.earlier} of an earlier attempt"] if self._tally.earlier else []
-        return words, self._tally.style if self._tally.zero else "dim"
+    @property
+    def _of_steps(self) -> StepWords:
+        """What is said of the step that is listed, or of the newest ones."""
+        snapshot, reader = self._view.snapshot, self._reader
+        return StepWords(
+            self._status,
+            tuple(self._tallies.values()),
+            planned=snapshot.trials_per_step if snapshot is not None else None,
+            before=self._attempt_before,
+            step=reader.step,
+            tally=self._tally,
+            busy=reader.busy,
+            problem=reader.problem,
+        )
 
     @property
     def _attempt_before(self) -> str:
@@ -453,6 +459,8 @@ class TrialsPane(RowsPane):
         """Why there are no rows: nothing matches, or no trials yet; nothing while a step is read."""
         if self._reader.busy or self._view.snapshot is None:
             return ()
+        if self._in_whole and self._whole.progress:
+            return (Row(("  none found yet: the trials are still being read", "dim")),)
         if self.prompt.text or (self._only_flagged and not self._table):
             flagged = "flagged " if self._only_flagged else ""
             what = "step" if self._table else f"{flagged}trial"
@@ -461,7 +469,10 @@ class TrialsPane(RowsPane):
             if flagged and not self._table:
                 reason += f"; {find('trials', 'flagged').press} to list all trials"
             return (Row((f"  {reason}", "dim")),)
-        return (Row(("  no trials yet", "dim")),)
+        if self._unrecorded:
+            return (Row((f"  {self._unrecorded}", "dim")),)
+        of_no_step = self._table and self._status.total
+        return (Row(("  no trials of a training step yet" if of_no_step else "  no trials yet", "dim")),)
 
     @property
     def marked_services(self) -> list[str] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from liverl.model import GpuStatus, Snapshot
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, owner_of, owner_words

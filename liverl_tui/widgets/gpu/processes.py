@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from liverl.control.gpu_detail import GpuDetail, GpuProcess
-from liverl.model import GpuStatus
+from liverl.model import GpuStatus, ServiceStatus
 from liverl_tui.text.status_label import shown_owner
 from liverl_tui.text.words import UNKNOWN, age, one_line, percent, size
 from liverl_tui.text.wrapping import wrap
@@ -49,16 +49,18 @@ def hidden_words(own_namespace: bool) -> str:
     return "(outside this container)" if own_namespace else "(hidden, or it has just ended)"
 
 
-def process_rows(gpu: GpuStatus, detail: GpuDetail | None, now: float, width: int) -> Iterable[Row]:
-    """Every process on the GPU; below them, what is not known and why."""
+def process_rows(
+    gpu: GpuStatus,
+    detail: GpuDetail | None,
+    now: float,
+    width: int,
+    services: Sequence[ServiceStatus] = (),
+    silent: str = "",
+) -> Iterable[Row]:
+    """Every process on the GPU; below them, what is not known and why. Without ``detail`` there are the pids of the
+    snapshot, and the service of ``services`` that each belongs to; ``silent``: what does not say the rest."""
     if detail is None:
-        text = f"pids {', '.join(map(str, gpu.pids))}" if gpu.pids else "none known"
-        yield Row((f" {text}", "text" if gpu.pids else "dim"))
-        if gpu.pids:
-            for line in wrap(
-                "whose they are and how much memory each has is read while a run is live", width - 2
-            ):
-                yield Row((f" {line}", "dim"))
+        yield from _from_snapshot(gpu, width, services, silent)
         return
     wide = width >= _WIDE
     if detail.processes:
@@ -70,6 +72,27 @@ def process_rows(gpu: GpuStatus, detail: GpuDetail | None, now: float, width: in
     for text, style in _notes(gpu, detail):
         for line in wrap(text, width - 2):
             yield Row((f" {line}", style))
+
+
+def _from_snapshot(
+    gpu: GpuStatus, width: int, services: Sequence[ServiceStatus], silent: str
+) -> Iterator[Row]:
+    if not gpu.pids:
+        yield Row((" none known", "dim"))
+        return
+    # All of verl's processes are in Ray's tree: which of its services one is, that does not say.
+    own = [one for one in services if one.kind != "ray" or one.name == gpu.owner]
+    names = {pid: one.name for one in own for pid in (*one.members, one.pid) if pid is not None}
+    yield Row((f" {'pid':>8} {'user':<{_USER}} {'gpu-mem':>7} {'service':<{_OWNER}}", "head"))
+    for pid in gpu.pids:
+        row = Row((f" {pid:>8} ", "text"), (f"{UNKNOWN:<{_USER}} {UNKNOWN:>7} ", "dim"))
+        yield row.add(one_line(names.get(pid, UNKNOWN)), "ok" if pid in names else "dim")
+    what = "user, GPU memory and command of a process"
+    if any(pid not in names for pid in gpu.pids):
+        what += f", and which of its services a process without one is (the GPU is held by: {shown_owner(gpu.owner)})"
+    said = f"{silent} does not say: {what}" if silent else f"the backend is asked for: {what}"
+    for line in wrap(said, width - 2):
+        yield Row((f" {line}", "dim"))
 
 
 def _row(process: GpuProcess, own_namespace: bool, now: float, wide: bool) -> Row:

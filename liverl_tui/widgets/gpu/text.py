@@ -32,6 +32,7 @@ class AboutGpu:
     zoom: int = 1
     detail: GpuDetail | None = None
     note: str = ""
+    silent: str = ""  # what does not say the details of its processes, where no backend does
 
     @property
     def end(self) -> float:
@@ -44,7 +45,10 @@ def gpu_rows(about: AboutGpu, width: int, height: int) -> list[Row]:
     rows = [Row((f" {line}", "warn")) for line in wrap(about.note, width - 2)] if about.note else []
     rows += _holder(about, width)
     for title, section in (
-        ("Processes", process_rows(about.gpu, about.detail, about.now, width)),
+        (
+            "Processes",
+            process_rows(about.gpu, about.detail, about.now, width, about.snapshot.services, about.silent),
+        ),
         ("History", _history(about, width, 3 if height >= _TALL else 1)),
         ("Now", _facts(about, width)),
     ):

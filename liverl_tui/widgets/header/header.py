@@ -3,9 +3,11 @@ the newest event."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from liverl.model import SMOKE, Event, Snapshot
+from liverl.observe.metrics.rewards import ENDS_SAID
 from liverl.rundir.commands import next_command
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
@@ -22,6 +24,7 @@ from liverl_tui.text.words import (
     age,
     duration,
     one_line,
+    time_left,
 )
 from liverl_tui.widgets.base.cells import CellPanel, Row, fit
 from liverl_tui.widgets.base.clock import Clock
@@ -57,6 +60,7 @@ class Header(CellPanel):
         roomy = width >= 100 and height >= 30
         if not roomy and (snapshot is None or not (_matters(snapshot) or self._absence)):
             return 2
+        most += max(0, len(self._command(snapshot, width)) - 1) if most else 0
         least = 1 if snapshot is None or snapshot.result is None else 0  # room for news to come
         return 2 + min(max(more, least), most)
 
@@ -84,6 +88,9 @@ class Header(CellPanel):
     def _below(self, snapshot: Snapshot, width: int) -> list[Row]:
         return below_rows(self._view, snapshot, self._clock.now(), width, self._absence)
 
+    def _command(self, snapshot: Snapshot | None, width: int) -> list[Row]:
+        return command_rows(snapshot, width) if snapshot is not None else []
+
     @property
     def _absence(self) -> str:
         return host_of(self).absence
@@ -97,8 +104,10 @@ class Header(CellPanel):
         return bool(getattr(self.app, "readonly", False))
 
 
-def _readonly(readonly: bool) -> list[Part]:
-    return [Part(2, ((("read-only", "warn"),),))] if readonly else []
+def _readonly(readonly: bool, short: bool = False) -> list[Part]:
+    """``short``: a run goes on, whose row has more to say."""
+    forms: tuple[Form, ...] = ((("read-only", "warn"),), *(((("ro", "warn"),),) if short else ()))
+    return [Part(2, forms)] if readonly else []
 
 
 def _link(view: View, readonly: bool) -> tuple[Form, ...]:
@@ -134,7 +143,10 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
         if view.why:
             return ((f"■ demo has ended ({find('app', 'leave').name})", "info"),), (("■ demo ended", "info"),)
         place = f" {view.playing}" if view.playing else ": a recorded run"
-        return ((f"▶ demo{place}", "info"),), (("▶ demo", "info"),)
+        forms = dict.fromkeys(
+            (place, place.partition(",")[0], "")
+        )  # without the clock, then without the place
+        return tuple(((f"▶ demo{form}", "info"),) for form in forms)
     if view.why:
         return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
     if view.snapshot is not None and view.snapshot.state in ("done", "failed", "stopped"):
@@ -199,20 +211,16 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     if snapshot.step is not None or snapshot.total_steps is not None:
         of = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
         step = snapshot.step or 0
-        parts.append(
-            Part(
-                1, (((f"{step}{of}", "strong"), (" steps done", "dim")), ((f"{step}{of}", "strong"),), _NONE)
-            )
-        )
-        left = remaining(snapshot) if state == "running" and not over else None
+        short: Form = ((f"{step}{of}", "strong"),)
+        parts.append(Part(1, ((*short, (" steps done", "dim")), short, _NONE)))
+        rest = remaining(snapshot) if state == "running" and not over else None
         stalled = stalled_for(snapshot) if state == "running" and not over else None
         if stalled is not None:
             parts.append(
                 Part(1, ((("stalled ", "warn"), (age(stalled), "warn")), (("stalled", "warn"),), _NONE))
             )
-        if left is not None:
-            eta = age(left)
-            parts.append(Part(4, ((("ETA ", "dim"), (eta, "text")), _NONE)))
+        if rest is not None:
+            parts.append(Part(1, ((("ETA ", "dim"), (time_left(rest), "text")), _NONE)))
     parts += _job_end(snapshot, now)
     parts += learning_parts(snapshot)
     if snapshot.policy_version is not None:
@@ -231,7 +239,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     if result is not None or state not in ("stopped", "failed"):  # of a foreign run nobody says when it ended
         time = duration(now - snapshot.started_at if result is None else lasted(snapshot))
         parts.append(Part(6, ((("elapsed ", "dim"), (time, "text")), ((time, "text"),), _NONE)))
-    parts += _readonly(readonly)
+    parts += _readonly(readonly, short=state == "running")
     ours = any(
         one.owner != "foreign" for one in snapshot.services
     )  # nobody knows the topology of others' runs
@@ -245,7 +253,7 @@ def stage_row(snapshot: Snapshot, now: float, width: int, news: bool) -> Row:
     is no third row, so the worst alert is shown here."""
     if snapshot.result is not None and snapshot.result.summary:
         row = _end_row(snapshot)
-        return row if _on_one_row(snapshot, width) else Row(*row.spans[:1])
+        return row if _on_one_row(snapshot, width) else _end_alone(snapshot, width)
     run_stages = stages(snapshot, now)
     starting = snapshot.state == "starting" and not all(stage.done for stage in run_stages)
     parts = []
@@ -278,6 +286,12 @@ def _end_row(snapshot: Snapshot) -> Row:
     row = Row((f"{RUN_GLYPH[snapshot.state]} {one_line(result.summary)}", RUN_STYLE[snapshot.state]))
     command = next_command(result)
     return row.add("  → ", "dim").add(one_line(as_typed(command)), "strong") if command else row
+
+
+def _end_alone(snapshot: Snapshot, width: int) -> Row:
+    """How the run ended, without the command. What the verdict on its rewards is about gives way to the verdict."""
+    ((words, style), *_) = _end_row(snapshot).spans
+    return Row((words if columns([(words, style)]) <= width else words.replace(f" {ENDS_SAID}", ""), style))
 
 
 def _on_one_row(snapshot: Snapshot, width: int) -> bool:
@@ -336,22 +350,50 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int, absence: 
     """The rows below the second one, the most important first: why the backend is not reached, the command that goes
     on, what has happened since the last visit (``absence``), the alerts; without any of these, the newest event above
     ``debug`` of a run that goes on."""
-    rows = [Row((why_words(one_line(view.why), width), "warn"))] if view.why and not view.live else []
+    alerts = shown_alerts(snapshot)
+    why = one_line(view.why)
+    for alert in alerts:  # each has a row below
+        why = why.replace(f"; {one_line(alert.title)}", "", 1)
+    rows = [Row((why_words(why, width), "warn"))] if why and not view.live else []
     result = snapshot.result
     resume = one_line(result.resume) if result is not None and result.resume is not None else None
     command = next_command(result) if result is not None else None
-    if command is not None and not _on_one_row(snapshot, width):
-        rows.append(Row(("→ ", "dim"), (one_line(as_typed(command)), "strong")))
+    rows += command_rows(snapshot, width)
     if absence:
         rows.append(absence_row(absence, width))
-    rows += [
-        alert_row(symptom, width, now, resume, command, over=result is not None)
-        for symptom in shown_alerts(snapshot)
-    ]
+    rows += [alert_row(symptom, width, now, resume, command, over=result is not None) for symptom in alerts]
     event = next((e for e in reversed(view.events) if e.level != "debug"), None)
     if not rows and event is not None and result is None:
         rows.append(_event_row(event, now))
     return rows
+
+
+def command_rows(snapshot: Snapshot, width: int) -> list[Row]:
+    """The command that goes on with a run that has ended, whole, where it does not stand behind the run's end. It is
+    wrapped as a shell takes it."""
+    command = next_command(snapshot.result) if snapshot.result is not None else None
+    if command is None or _on_one_row(snapshot, width):
+        return []
+    text = one_line(as_typed(command))
+    lines = shell_lines(text, width - 2)
+    return [Row(("→ " if n == 0 else "  ", "dim"), (line, "strong")) for n, line in enumerate(lines)]
+
+
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
+
+
+def shell_lines(command: str, width: int) -> list[str]:
+    """A command in lines of ``width`` columns that a shell takes as one: each but the last ends in a backslash. They
+    break between its words, never in quotes, where a backslash would be a part of the word."""
+    if columns([(command, "")]) <= width:
+        return [command]
+    lines: list[str] = []
+    for word in _WORD.findall(command):
+        if lines and columns([(f"{lines[-1]} {word}", "")]) <= width - 2:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def absence_row(absence: str, width: int) -> Row:

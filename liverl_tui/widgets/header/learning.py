@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from liverl.model import Rewards, Snapshot
 from liverl.observe.metrics.names import key_in
-from liverl.observe.metrics.rewards import change, resampled
+from liverl.observe.metrics.rewards import change, course_words, resampled
 from liverl_tui.widgets.base.fitting import Form, Part
 from liverl_tui.widgets.base.meters import LEVELS
 from liverl_tui.widgets.base.trial_words import attempt_before, tally_of
@@ -20,8 +20,11 @@ _NONE: Form = ()
 
 def learning_parts(snapshot: Snapshot) -> list[Part]:
     """The parts of the header's first row; empty for what the run has not reported."""
+    reward = _reward(snapshot.rewards)
     return [
-        *_reward(snapshot.rewards),
+        *reward[:1],
+        *_course(snapshot),
+        *reward[1:],
         *_validation(snapshot.rewards),
         *_tools(snapshot),
         *_kl(snapshot),
@@ -47,9 +50,9 @@ def spark(values: Sequence[float], width: int, start: float | None = None) -> st
 
 
 def _reward(rewards: Rewards) -> list[Part]:
-    """The mean reward of the first and the last three steps, ``reward 0.19 → 0.47``, and the curve of the whole
-    run. Of fewer than six steps the mean of all, ``mean reward of 2 steps 0.17``: an event beside it tells that of the
-    newest step."""
+    """The mean reward of the first and the last three steps, ``reward 0.19 → 0.47``, of which the first gives way
+    before the verdict does: two numbers alone look like a rise; and the curve of the whole run. Of fewer than six steps
+    the mean of all, ``mean reward of 2 steps 0.17``: an event beside it tells that of the newest step."""
     if rewards.last is None or not rewards.newest:
         return []
     label, now = ("reward ", "dim"), (f"{rewards.last:.2f}", "strong")
@@ -57,7 +60,7 @@ def _reward(rewards: Rewards) -> list[Part]:
     ends = change(rewards)
     if ends is not None:
         first, last = ends
-        style = "ok" if last - first >= _SAME else "warn" if first - last >= _SAME else "strong"
+        style = _course_style(rewards, last - first)
         forms.insert(0, (label, (f"{first:.2f} → ", "dim"), (f"{last:.2f}", style)))
     elif rewards.steps > 1:
         forms[:0] = [((f"mean reward of {rewards.steps} steps ", "dim"), now), (("mean reward ", "dim"), now)]
@@ -67,22 +70,57 @@ def _reward(rewards: Rewards) -> list[Part]:
     else:
         texts = [spark(rewards.newest, width, rewards.first) for width in _SPARKS]
     curves = [curve for curve in dict.fromkeys(texts) if len(curve) > 1]
-    return [Part(0, tuple(forms)), Part(5, (*(((curve, "info"),) for curve in curves), _NONE))]
+    return [
+        Part(1 if ends else 0, tuple(forms), kept=0),
+        Part(5, (*(((curve, "info"),) for curve in curves), _NONE)),
+    ]
+
+
+_COURSE_STYLE = {"learning": "ok", "solved": "ok", "nearly_solved": "ok", "flat": "warn", "falling": "warn"}
+
+
+def _course_style(rewards: Rewards, gained: float) -> str:
+    """Green is news, too: a difference that noise may have made has no colour."""
+    if rewards.course is None:  # a snapshot of an older version
+        return "ok" if gained >= _SAME else "warn" if gained <= -_SAME else "strong"
+    up, verdict = gained >= _SAME, rewards.course.verdict
+    if verdict in ("learning", "solved", "nearly_solved"):
+        return "ok" if up else "strong"
+    return "warn" if verdict == "falling" else "strong"
+
+
+def _course(snapshot: Snapshot) -> list[Part]:
+    """What the rewards prove, in a word or two: ``learning``, ``flat since step 12``. Nothing for a smoke run, and
+    nothing while there are too few steps to compare: the header then shows one mean, without a verdict. Only the
+    reward itself, as one number, outlives it."""
+    rewards = snapshot.rewards
+    if snapshot.smoke or rewards.course is None or change(rewards) is None:
+        return []
+    style = _COURSE_STYLE.get(rewards.course.verdict, "dim")
+    forms = dict.fromkeys((course_words(rewards.course), course_words(rewards.course, short=True)))
+    return [Part(4 if len(forms) > 1 else 0, (*(((form, style),) for form in forms), _NONE), kept=0)]
 
 
 def _validation(rewards: Rewards) -> list[Part]:
-    """The validation score, ``val 0.10 → 0.14``, beside the reward of the training; where an earlier one was better,
-    with its step, ``best 0.16 at 40``: the checkpoint to keep."""
+    """The first and the newest validation score, ``val 0.10 → 0.14``, or ``val still 0.10`` where these are the same
+    and none was better, beside the reward of the training; the newest alone where there is no other, or no room; where
+    an earlier one was better, with its step, ``best 0.16 at 40``: the checkpoint to keep."""
     told = rewards.validation
     if told is None:
         return []
-    forms: list[Form] = [(("val ", "dim"), (f"{told.last:.2f}", "strong")), _NONE]
-    if told.best - told.last >= _SAME:
-        best = ((f", best {told.best:.2f} at {told.best_step}", "warn"),)
-        forms.insert(0, (*forms[0], *best))
-    elif told.last - told.first >= _SAME:
-        forms.insert(0, (("val ", "dim"), (f"{told.first:.2f} → ", "dim"), (f"{told.last:.2f}", "ok")))
-    return [Part(4, tuple(forms))]
+    label, newest = ("val ", "dim"), (f"{told.last:.2f}", "strong")
+    forms: list[Form] = [(label, newest), _NONE]
+    better = told.best - told.last >= _SAME
+    best: Form = ((f", best {told.best:.2f} at {told.best_step}", "warn"),) if better else ()
+    if better:
+        forms.insert(0, (label, newest, *best))
+    if (told.count or 0) > 1 or told.first != told.last:
+        up = not better and told.last - told.first >= _SAME
+        now = (newest[0], "ok" if up else "strong")
+        level = not better and newest[0] == f"{told.first:.2f}"
+        before = "still " if level else f"{told.first:.2f} → "
+        forms.insert(0, (label, (before, "dim"), now, *best))
+    return [Part(1, tuple(forms))]
 
 
 def _tools(snapshot: Snapshot) -> list[Part]:

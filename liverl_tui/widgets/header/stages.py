@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from liverl.model import ServiceStatus, Snapshot
-from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
+from liverl_tui.text.status_label import (
+    SnapshotIndex,
+    StatusLabel,
+    of_replica,
+    of_service,
+    ready_now,
+    standing,
+)
 from liverl_tui.text.words import GLYPH, STYLE
 
 # A stage has the label of the service whose state comes first here.
@@ -56,8 +63,10 @@ def stages(snapshot: Snapshot, now: float) -> tuple[Stage, ...]:
 
 
 def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
-    worst = min(services, key=lambda s: (_WORST.index(s.state), s.since))
-    done = sum(s.state == ("stopped" if kind == "task" else "ready") for s in services)
+    stands = {s.name for s in services if standing(s, now) is not None}
+    worst = min(services, key=lambda s: (s.name not in stands, _WORST.index(s.state), s.since))
+    ready = "stopped" if kind == "task" else "ready"
+    done = sum(s.state == ready and s.name not in stands for s in services)
     count = f"{done}/{len(services)}" if len(services) > 1 and done < len(services) else ""
     name, label = _NAMES.get(kind, kind), of_service(worst, now)
     return Stage(name, _SHORT.get(kind, kind), label, count, done == len(services))
@@ -66,8 +75,8 @@ def _stage(kind: str, services: Sequence[ServiceStatus], now: float) -> Stage:
 def _replicas(snapshot: Snapshot, now: float) -> Stage:
     """All replicas as one stage, with the label of the replica that is furthest behind."""
     replicas = snapshot.replicas
-    count = f"{replicas.ready}/{replicas.expected}"
     snapshot_index = SnapshotIndex(snapshot)
+    count = f"{ready_now(snapshot_index, now)}/{replicas.expected}"
     behind = [(r, of_replica(r, snapshot_index, now)) for r in replicas.items]
     behind = [(r, s) for r, s in behind if r.state != "ready" or s.problem]
     if behind:

@@ -116,6 +116,19 @@ def _counted(serious: int, notices: int) -> str:
     return ", ".join(quantity(count, word) for count, word in counts if count) or "none"
 
 
+def _backend_died(view: View) -> Symptom:
+    """What no backend can say of itself, and so is no alert of its rules."""
+    why = f" ({one_line(view.why)})" if view.why else ""
+    return Symptom(
+        id="backend_died",
+        severity="critical",
+        title="the backend died; files are shown",
+        cause=f"what is shown is read from the run's files{why}; its services may go on, but nothing "
+        "measures them: an alert that needs that cannot begin",
+        fix=f"{find('app', 'revive').mention} starts a backend again, which takes over the services that still run",
+    )
+
+
 class AlertList(RowsPane):
     """All alerts in the backend's order, the most severe first. The cursor stays on its alert when others come
     or go."""
@@ -140,6 +153,9 @@ class AlertList(RowsPane):
         self._snapshot, self._over = view.snapshot, view.link == "ended"
         before = self._alerts.get(self._cursor) if self._cursor is not None and self.has_focus else None
         self._alerts = {s.id: s for s in view.snapshot.symptoms} if view.snapshot is not None else {}
+        if view.link == "lost":
+            died = _backend_died(view)
+            self._alerts = {died.id: died, **self._alerts}
         now = self._alerts.get(before.id) if before is not None else None
         if before is not None and now is not None and now.cause == before.cause and first_trial(before):
             # Other trials become the newest; while somebody reads them, Enter opens the one that is read.

@@ -133,6 +133,12 @@ class EventList(RowsPane):
 
     # -- new and older events
 
+    def tell(self, told: str) -> None:
+        """What has happened since the last visit, as of now; drawn with the next drawing."""
+        if told != self._told:
+            self._told = told
+            self.update()
+
     @property
     def first_known(self) -> int | None:
         """The number of the oldest loaded event; None before the first one."""

@@ -14,7 +14,7 @@ from liverl_tui.widgets.log.viewport import Viewport
 
 
 def matches_of(chosen: Filter, spared: Needle | None) -> Matches | None:
-    """The lines that pass the filter, nothing of it searched yet; None if all pass. ``spared``: access lines with it
+    """The lines that pass the filter, nothing of it searched yet; None if all pass. ``spared``: routine lines with it
     pass."""
     if chosen.access and not chosen.narrows:
         return None

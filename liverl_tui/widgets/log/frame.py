@@ -55,7 +55,7 @@ class Search(msgspec.Struct, frozen=True):
 
 class Filter(msgspec.Struct, frozen=True):
     """Which lines are shown: those that match ``include`` and not ``exclude``, of ``level`` or above. ``access``: also
-    access lines of successful polls and model calls. ``kept``: no level hides lines that contain any of these."""
+    routine lines, as access lines of successful calls. ``kept``: no level hides lines that contain any of these."""
 
     include: Needle | None = None
     exclude: Needle | None = None
@@ -65,11 +65,11 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def narrows(self) -> bool:
-        """Whether other lines than access lines may be hidden."""
+        """Whether other lines than routine lines may be hidden."""
         return self.include is not None or self.exclude is not None or self.level is not None
 
     def query(self, *more: Needle, spared: Needle | None = None) -> Query:
-        """The filter as a query that also wants ``more``. ``spared``: access lines with it are shown."""
+        """The filter as a query that also wants ``more``. ``spared``: routine lines with it are shown."""
         include = () if self.include is None else (self.include,)
         exclude = () if self.exclude is None else (self.exclude,)
         return Query(include + more, exclude, self.level, not self.access, spared, self.kept)
@@ -93,7 +93,7 @@ class Frame(msgspec.Struct, frozen=True):
     end: float = 0.0  # Unix time of the newest line
     size: int = 0  # bytes of all files of the tab
     filter: Filter = Filter()
-    hidden: int = 0  # access lines left out of the bytes that were filtered
+    hidden: int = 0  # routine lines left out of the bytes that were filtered
     all_filtered: bool = True  # these bytes are the whole log
     marked: int | None = None  # index of the line that `show_line` was asked for
     scanned: float | None = None  # ratio 0..1 of the bytes that were filtered, None when done

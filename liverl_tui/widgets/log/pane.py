@@ -16,6 +16,7 @@ from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import View, actors
 from liverl_tui.keys.bindings import find
+from liverl_tui.text.words import GLYPH, STYLE, state_word
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.log.frame import ALL, Filter, LogLine
 from liverl_tui.widgets.log.session import LogSession
@@ -24,6 +25,7 @@ from liverl_tui.widgets.log.view import COLOURS, SERVICE, LogView
 
 CLOCK = 9  # columns of the time
 CLOCK_FROM = 60  # columns: a narrower pane has no room for it
+AT_REST = ("stopped", "gave_up")  # states of services that nothing but a user starts again
 TABS_FROM = 6  # rows: a lower pane has no bar of tabs
 
 
@@ -45,6 +47,9 @@ class LogsPane(LogView):
         self._left: str | None = None  # the tab that was shown before the failure; None unless it was gone to
         # The filter that ``show_actor`` has set, and the one before it.
         self._actor_filter: tuple[Filter, Filter] | None = None
+        self._actor = ""  # whose lines that filter shows, in words
+        self._selected: str | None = None  # the tab of what is selected in another pane
+        self._before_selection = ALL  # the tab before that
         self._places: list[tuple[int, int, str]] = []  # (first column, end, name) of the tabs in the bar
 
     # -- facts
@@ -138,11 +143,12 @@ class LogsPane(LogView):
         self._resize_to_content()
         self.update()
 
-    def show_actor(self, service: str, pid: int | None) -> None:
-        """Show what a Ray actor writes into the log of a service: lines that begin with ``(name pid=1234, ...)``.
-        Without a ``pid`` all lines are shown. The filter ends when another log is shown."""
+    def show_actor(self, service: str, pid: int | None, name: str) -> None:
+        """Show what the Ray actor of replica ``name`` writes into the log of a service: lines that begin with ``(name
+        pid=1234, ...)``. Without a ``pid`` all lines are shown. The filter ends when another log is shown."""
         self.show_service(service)
         if pid is not None:
+            self._actor = f"{name} (pid {pid})"
             before = self.filter
             self.let_through(replace(before, include=needle(rf"pid={pid}[,)]")))
             self._actor_filter = self.filter, before
@@ -153,7 +159,24 @@ class LogsPane(LogView):
         if actor is None:
             self.show_service(name)
         else:
-            self.show_actor("trainer", actor.pid)
+            self.show_actor("trainer", actor.pid, name)
+
+    def lines_of(self) -> str:
+        """See ``LogView.lines_of``: the actor whose lines are shown."""
+        return self._actor if self._actor_filter is not None and self.filter == self._actor_filter[0] else ""
+
+    def take_selection(self, name: str | None) -> None:
+        """Show the log of what is selected in another pane, None: of nothing any more. A log that a selection has
+        narrowed to the lines of one actor is then left for the one before."""
+        if name is not None:
+            if self._active != self._selected:  # else it is moved on
+                self._before_selection = self._active
+            self.show_log_of(name)
+            self._selected = self._active
+        elif self._selected is not None:
+            self._selected = None
+            if self.lines_of():
+                self.show_service(self._before_selection)
 
     def show_place(self, place: LogPlace) -> None:
         """Show a service's log at a line, which is marked, or at its end."""
@@ -172,8 +195,15 @@ class LogsPane(LogView):
         self.update()
 
     def notes(self) -> list[Span]:
-        """Whether the log is pinned."""
-        return [("pinned", "accent")] if self.pinned else []
+        """Whether the log is pinned, and whether its service is stopped in a run that goes on."""
+        status = self._at_rest()
+        state = [(f"{GLYPH[status.state]} {state_word(status.state)}", STYLE[status.state])] if status else []
+        return [*state, *([("pinned", "accent")] if self.pinned else [])]
+
+    def _at_rest(self) -> ServiceStatus | None:
+        """The service of the active tab if nothing starts it but a key, in a run that goes on; else None."""
+        status = self.tab().status
+        return status if status is not None and status.state in AT_REST and not self._view.over else None
 
     def action_tab(self, by: int) -> None:
         """Show the tab ``by`` places further to the right, around the end."""
@@ -202,8 +232,8 @@ class LogsPane(LogView):
     # -- lines
 
     def ended(self) -> bool:
-        """Whether the run has ended, so that its logs will not grow any more."""
-        return self._view.link == "ended"
+        """Whether the run has ended or the service is stopped, so that the log will not grow any more."""
+        return self._view.over or self._at_rest() is not None
 
     def why_empty(self) -> str:
         """Why no lines are shown; before the first snapshot ``connecting``."""

@@ -191,7 +191,7 @@ class LogSession:
 
     def _step(self) -> bool:
         document, view, picked = self.document, self.view, self._passing.matches
-        # Only access lines are hidden: filter what is near the view, not the whole log
+        # Only routine lines are hidden: filter what is near the view, not the whole log
         lazy = not self.filter.narrows
         if picked is not None:
             unread = lazy and self._passing.unread(view)
@@ -215,7 +215,7 @@ class LogSession:
         return False
 
     def _fill(self) -> Window:
-        """The window. If a filter that hides only access lines was not searched far enough to fill it, search on for
+        """The window. If a filter that hides only routine lines was not searched far enough to fill it, search on for
         at most ``FILL_S``: a frame with too few lines would flash."""
         view, picked, deadline = self.view, self._passing.matches, time.monotonic() + FILL_S
         window = view.build()
@@ -365,7 +365,7 @@ class LogSession:
         begin_in_view(self._passing.matches, self.view)
 
     def search(self, needle: Needle, *, jump: bool = True) -> None:
-        """Search for a pattern; access lines that contain it are shown. ``jump``: go to the newest hit while
+        """Search for a pattern; routine lines that contain it are shown. ``jump``: go to the newest hit while
         following, else to the next one from the selected line."""
         view = self.view
         view.build()
@@ -461,7 +461,7 @@ class LogSession:
             return LogLine(place, _border(self.document, segment))
         raw, ended = segment.line(offset)
         text = shown(raw)
-        written = self.document.time_of(place) if segment.times.known else None
+        written = self.document.shown_time_of(place) if segment.times.known else None
         clock = clock_of(colourless(text), written)
         line = LogLine(place, text, raw[-RAW_BYTES:], _level(segment, offset, text), clock)
         if ended:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from liverl.model import ServiceStatus
+from liverl.util.plural import plural
 from liverl_tui.keys.bindings import find
 from liverl_tui.text import words
 from liverl_tui.widgets.base.cells import Row, Span
@@ -30,9 +31,9 @@ class Tab(msgspec.Struct, frozen=True):
         return self.name or "all"
 
 
-def facts(frame: Frame, column: int, ended: bool = False) -> list[Span]:
+def facts(frame: Frame, column: int, ended: bool = False, of: str = "") -> list[Span]:
     """What the title says, the most important first. ``column``: how far the view is scrolled sideways; ``ended``:
-    the log will not grow any more."""
+    the log will not grow any more; ``of``: what the shown lines are of, where not the user has set the filter."""
     parts: list[Span] = []
     if frame.error:
         parts.append((f"✖ {frame.error}", "bad"))
@@ -50,7 +51,7 @@ def facts(frame: Frame, column: int, ended: bool = False) -> list[Span]:
         parts.append((frame.note, "info"))
     if frame.search is not None:
         parts += _search(frame)
-    parts += _filter(frame)
+    parts += _filter(frame, of)
     if frame.number is not None:
         total = f" of {words.count(frame.total)}" if frame.total else ""
         parts.append((f"line {frame.number:,}{total}", "dim"))
@@ -81,11 +82,13 @@ def _search(frame: Frame) -> Iterable[Span]:
         yield f"searching {search.progress:.0%}", "info"
 
 
-def _filter(frame: Frame) -> Iterable[Span]:
+def _filter(frame: Frame, of: str) -> Iterable[Span]:
     chosen = frame.filter
     if chosen.level is not None:
         yield LEVEL_WORD.get(chosen.level, chosen.level), "accent"
-    if chosen.include is not None:
+    if of:
+        yield f"only lines of {words.one_line(of)}", "accent"
+    elif chosen.include is not None:
         yield f"only /{words.cut(chosen.include.text, 24)}/", "accent"
     if chosen.exclude is not None:
         yield f"without /{words.cut(chosen.exclude.text, 24)}/", "accent"
@@ -95,14 +98,14 @@ def _filter(frame: Frame) -> Iterable[Span]:
 
 
 def _access(frame: Frame) -> Iterable[Span]:
-    """Whether access lines are hidden, how many, and the key that shows them. Nothing if the log has none."""
+    """Whether routine lines are hidden, how many, and the key that shows them. Nothing if the log has none."""
     key = find("logs", "access").mention
     if frame.filter.access:
-        yield f"with access lines ({key})", "accent"
+        yield f"with routine lines ({key})", "accent"
     elif frame.hidden or not frame.all_filtered:
         more = "" if frame.all_filtered else "+"
         number = f"{words.count(frame.hidden)}{more} " if frame.hidden else ""
-        yield f"without {number}access lines ({key})", "dim"
+        yield f"without {number}routine {plural(0 if more else frame.hidden, 'line')} ({key})", "dim"
 
 
 def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
@@ -115,13 +118,13 @@ def empty_words(frame: Frame, tab: Tab, link_words: str = "") -> str:
         return f"no match yet; searched {frame.scanned:.0%} of {words.size(frame.size)}"
     key = find("logs", "access").mention
     if frame.filter.narrows and frame.size:
-        access = f", {key} also access lines" if frame.hidden else ""
+        access = f", {key} also routine lines" if frame.hidden else ""
         clear = find("logs", "clear").mention
         return (
             f"no line in {words.size(frame.size)} of log matches the filter; {clear} shows all lines{access}"
         )
     if frame.hidden:
-        return f"this log has only access lines of polls and model calls; {key} shows them"
+        return f"this log has only access lines of polls and model calls, or progress bars; {key} shows them"
     if tab.name == ALL:
         return link_words or "no service has written any output yet"
     status = tab.status

@@ -16,7 +16,6 @@ from textual.message import Message
 
 from liverl.logs.document import Place
 from liverl.logs.query import Needle, needle
-from liverl.logs.times import parse_moment
 from liverl.model import Level
 from liverl_tui.keys.bindings import bindings, find, moves
 from liverl_tui.term.private import key_bindings
@@ -68,6 +67,7 @@ class LogView(Pane):
         self.needle: Needle | None = None  # pattern of the search
         self._path = path
         self._worker: LogWorker | None = None
+        self._reading = False  # the reader's thread was started
         self._waiting: list[Callable[[LogSession], None]] = []  # operations for the thread once it starts
         self._column = 0  # first visible column of the lines
         self._wrap = False
@@ -89,7 +89,20 @@ class LogView(Pane):
         for operation in self._waiting:
             self._worker.do(operation)
         self._waiting.clear()
-        self._worker.start()
+        if not getattr(self.app, "held", False):
+            self._read()
+
+    def update(self) -> None:
+        """See ``CellPanel.update``. Before the first paint of the app the reader would take time from it: its thread
+        starts behind that paint."""
+        super().update()
+        if self._worker is not None and not (self._reading or getattr(self.app, "held", False)):
+            self.call_later(self._read)
+
+    def _read(self) -> None:
+        if self._worker is not None and not self._reading:
+            self._reading = True
+            self._worker.start()
 
     def on_unmount(self) -> None:
         """End the reader's thread."""
@@ -171,6 +184,10 @@ class LogView(Pane):
         """What the title says before the facts of the frame."""
         return []
 
+    def lines_of(self) -> str:
+        """What the shown lines are of, in plain words, where something but the user has set the filter."""
+        return ""
+
     def ended(self) -> bool:
         """Whether the log will not grow any more."""
         return False
@@ -199,7 +216,7 @@ class LogView(Pane):
         name = f" {self.number} {self.title} " if self.number else f" {self.title} "
         row = Row((name, "title_focus" if self.has_focus else "title"), (" ", "text"))
         row.add(self.tab().label, "strong").add("  ", "text")
-        for text, style in [*self.notes(), *facts(self.frame, self._column, self.ended())]:
+        for text, style in [*self.notes(), *facts(self.frame, self._column, self.ended(), self.lines_of())]:
             row.add(text, style).add("  ", "text")
         room = width - width_of(row.text)
         return row.add("─" * room, "rule") if room > 0 else row
@@ -289,6 +306,8 @@ class LogView(Pane):
         Raises:
             ValueError: ``text`` is none of these.
         """
+        from liverl.logs.times import parse_moment
+
         at = parse_moment(text, time.time(), self.frame.end or time.time())
         self.do(partial(LogSession.at_time, at=at))
 
@@ -341,11 +360,11 @@ class LogView(Pane):
         self.let_through(replace(self.filter, level=level))
 
     def action_access(self) -> None:
-        """Show access lines of successful polls and model calls, or hide them."""
+        """Show routine lines, or hide them."""
         self.let_through(replace(self.filter, access=not self.filter.access))
 
     def let_through(self, chosen: Filter) -> None:
-        """Filter the lines; ``Filter()`` shows all but access lines."""
+        """Filter the lines; ``Filter()`` shows all but routine lines."""
         self.filter = chosen
         self.do(partial(LogSession.set_filter, chosen=chosen))
 

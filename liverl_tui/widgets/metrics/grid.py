@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 
@@ -138,9 +138,11 @@ class ChartGrid(Pane):
                 (f"  {number(value)}", style if math.isfinite(value) else "alarm"),
                 (f" at {step}" if charts.cursor is not None else "", "accent"),
             ]
-        gaps = charts.points(key).gaps
-        if gaps:
-            spans.append((f"  {gaps} not finite", "warn"))
+        points = charts.points(key)
+        if points.gaps:
+            spans.append((f"  {points.gaps} not finite", "warn"))
+        elif said := level_words(points.values):
+            spans.append((f"  {said}", "dim"))
         if key in charts.log:
             spans.append(("  log", "info"))
         room = width - sum(len(text) for text, _ in spans) - 1
@@ -182,6 +184,15 @@ class ChartGrid(Pane):
         points = self.charts.points(key)
         pairs = zip(points.steps, points.values, strict=True)
         return "\n".join([f"step\t{key}", *(f"{step}\t{value!r}" for step, value in pairs)])
+
+
+def level_words(values: Sequence[float]) -> str:
+    """That a chart has no line to read, in words: ``one point``, or ``4 equal points``; empty where it has one."""
+    if len(values) == 1:
+        return "one point"
+    if values and values[0] == values[-1] and min(values) == max(values):
+        return f"{len(values)} equal points"
+    return ""
 
 
 def side_by_side(count: int, most: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liverl.observe.metrics.series import Series
-from liverl_tui.text.comparison import LETTERS, parting_words
+from liverl_tui.text.comparison import LETTERS, parting_words, title_partings
 from liverl_tui.text.words import age, cut, one_line
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.pane import Pane
@@ -17,7 +17,6 @@ from liverl_tui.widgets.metrics.chart import Line, overlay
 from liverl_tui.widgets.metrics.grid import beside, exactly, places, side_by_side
 
 if TYPE_CHECKING:
-    from liverl.observe.metrics.parting import Parting
     from liverl.offline.compare import Comparison, Curve
 
 NARROWEST, LEAST, MOST = 60, 8, 4  # columns and rows of a chart, its title included; charts side by side
@@ -60,6 +59,7 @@ class CurvesPane(Pane):
         self._log: set[str] = set()
         self._pictures: dict[str, tuple[object, list[list[Span]]]] = {}
         self.words = "reading the runs ..."
+        self.why = ""  # which run was chosen for the user, as a phrase
 
     def take(
         self,
@@ -84,8 +84,9 @@ class CurvesPane(Pane):
         """The title, a line that says which letter is which run, and the charts."""
         curves = self.curves
         facts = "over the time that training took" if self.over_time else "over steps"
+        facts = f"{self.why} · {facts}" if self.why else facts
         if self._comparison is None or not curves:
-            return [self.title_row(width, ""), Row((f" {self.words}", "dim"))]
+            return [self.title_row(width, self.why), Row((f" {self.words}", "dim"))]
         rows = [self.title_row(width, facts), *self._legend(width)]
         room = height - len(rows)
         across = 1 if self.alone else side_by_side(len(curves), max(1, min(MOST, width // NARROWEST)))
@@ -192,17 +193,3 @@ class CurvesPane(Pane):
             if found is not None
         ]
         return f"{curve.name}: {'; '.join(told)}"
-
-
-def title_partings(partings: Sequence[Parting | None]) -> tuple[str, str]:
-    """Where the other runs leave the first one, by how much on average and from which step on, and shorter."""
-    known = [
-        (letter, "above" if found.by > 0 else "below", number(abs(found.by)), found.parts)
-        for letter, found in zip(LETTERS[1:], partings, strict=False)
-        if found is not None and found.parts is not None and found.by is not None
-    ]
-    first = LETTERS[0]
-    return (
-        "".join(f"  {letter} {by} {side} {first} from step {step} on" for letter, side, by, step in known),
-        "".join(f"  {letter} {side} {first}" for letter, side, _, _ in known),
-    )

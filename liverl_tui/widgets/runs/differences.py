@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from liverl.util.plural import quantity
-from liverl_tui.text.comparison import lines_beside_curves
+from liverl_tui.text.comparison import NONE, different, lines_beside_curves
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.scroll import ScrollPane
 
 if TYPE_CHECKING:
     from liverl.offline.compare import Comparison
+    from liverl_tui.text.comparison import Effects
 
 
 class DifferencesPane(ScrollPane):
@@ -21,20 +22,20 @@ class DifferencesPane(ScrollPane):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._comparison: Comparison | None = None
+        self._effects = NONE
+        self.why = ""  # which run was chosen for the user, as a phrase
 
-    def take(self, comparison: Comparison) -> None:
-        """Show these runs."""
-        self._comparison = comparison
+    def take(self, comparison: Comparison, effects: Effects = NONE) -> None:
+        """Show these runs. ``effects``: see ``compare_with_series``."""
+        self._comparison, self._effects = comparison, effects
         self.update()
 
     def heading(self) -> tuple[str, str]:
-        """Which run is A (see ``screens.runs.oldest_first``), and how many keys of the configurations differ."""
+        """Which run is A (see ``screens.runs.oldest_first``) or was chosen, and how many keys differ."""
         if self._comparison is None:
             return "", ""
-        return (
-            "",
-            f"A is the oldest run · {quantity(len(self._comparison.config), 'key')} of the configuration",
-        )
+        keys = quantity(len(different(self._comparison, self._effects)), "key")
+        return "", f"{self.why or 'A is the oldest run'} · {keys} of the configuration"
 
     def lines(self, width: int, height: int) -> list[Row]:
         """All lines."""
@@ -42,5 +43,5 @@ class DifferencesPane(ScrollPane):
             return []
         return [
             Row((f" {line}", "text" if line.startswith("  ") else "strong" if line.endswith(":") else "text"))
-            for line in lines_beside_curves(self._comparison, max(40, width - 2))
+            for line in lines_beside_curves(self._comparison, max(40, width - 2), self._effects)
         ]

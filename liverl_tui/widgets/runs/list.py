@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from liverl.observe.metrics.rewards import ends_words
-from liverl.offline.run_list import RunListed
+from msgspec.structs import replace
+
+from liverl.offline.run_list import Previous, RunListed, previous_run
+from liverl.rundir.commands import run_words
 from liverl_tui.keys.bindings import Scope, bindings, find
+from liverl_tui.text.as_typed import as_typed
+from liverl_tui.text.comparison import LETTERS
 from liverl_tui.text.words import UNKNOWN, duration, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.rows import RowsPane
+from liverl_tui.widgets.base.wrapping import wrapped
 
 # State of a run -> glyph and word, style; others are shown as they are.
 _STATES: dict[str, Span] = {
@@ -34,16 +38,23 @@ def state_of(run: RunListed) -> Span:
     return (f"{word} {one_line(run.host or UNKNOWN)}" if run.state == "elsewhere" else word), style
 
 
+# What a column of ten has room for.
+_SHORT = {"too early to say": "too early", "no clear trend": "no trend", "nearly all solved": "nearly all"}
+
+
 def reward_of(run: RunListed) -> str:
-    """The mean reward of its first and of its last three steps; of fewer than six steps one mean."""
-    if run.smoke:
-        return "smoke"
-    return ends_words(run.reward_first, run.reward_last, run.steps, arrow="→") or UNKNOWN
+    """Its mean reward, ``RunListed.reward_ends``."""
+    return run.reward_ends("→") or UNKNOWN
 
 
 def _steps(run: RunListed) -> str:
     done = UNKNOWN if run.steps is None else str(run.steps)
     return done if run.total_steps is None else f"{done}/{run.total_steps}"
+
+
+def _time(run: RunListed) -> str:
+    """How long its newest attempt took, and which one that is, if others came before it."""
+    return ", ".join(filter(None, (duration(run.seconds), run.attempt_words)))
 
 
 def _started(run: RunListed) -> str:
@@ -53,6 +64,7 @@ def _started(run: RunListed) -> str:
 
 
 _NAME, _MORE = 20, 24  # columns of a run's name, and how many more a long one may take
+_TIME = 7  # columns of its time; which attempt it is of has more of them
 _SHOWN = " (shown)"  # behind the name of the run that the interface shows
 _COLUMNS = (
     Column("run", "run", _NAME, 0, value=lambda run: run.run, cell=lambda run: (run.run, "strong")),
@@ -60,12 +72,21 @@ _COLUMNS = (
     Column(
         "reward",
         "reward",
-        15,
+        13,
         1,
         value=lambda run: None if run.smoke else run.reward_last,
         largest_first=True,
         label="reward, first → last 3 steps",
         cell=lambda run: (reward_of(run), "text"),
+    ),
+    Column(
+        "course",
+        "learning?",
+        10,
+        1,  # as the reward itself: two numbers alone look like a rise
+        value=lambda run: run.reward_words or None,
+        label="what its rewards prove",
+        cell=lambda run: (run.reward_words or UNKNOWN, "text"),
     ),
     Column(
         "steps",
@@ -80,13 +101,13 @@ _COLUMNS = (
     Column(
         "time",
         "time",
-        7,
+        _TIME,
         2,
         ">",
         value=lambda run: run.seconds,
         largest_first=True,
         label="duration of its last attempt",
-        cell=lambda run: (duration(run.seconds), "text"),
+        cell=lambda run: (_time(run), "text"),
     ),
     Column("size", "size", 5, 3, ">", largest_first=True, label="size of its directory"),
     Column(
@@ -119,9 +140,14 @@ _COLUMNS = (
 )
 
 
+def started_again(run_dir: str) -> str:
+    """The command that starts a run like the one in ``run_dir``."""
+    return as_typed(f"liverl-tui up --like {run_words(Path(run_dir))} --set KEY=VALUE")
+
+
 class RunsPane(RowsPane):
     """All runs, those that are live first. ``opened`` is called with the run under the cursor, ``compared`` with
-    those to compare, which may be too few."""
+    those to compare, which may be too few, and which one was chosen for the user, as a phrase."""
 
     scope: ClassVar[Scope] = "runs"
     title = "Runs"
@@ -132,7 +158,7 @@ class RunsPane(RowsPane):
     def __init__(
         self,
         opened: Callable[[RunListed], object],
-        compared: Callable[[Sequence[RunListed]], object],
+        compared: Callable[[Sequence[RunListed], str], object],
         *,
         id: str | None = None,
     ) -> None:
@@ -149,11 +175,17 @@ class RunsPane(RowsPane):
         self.problem = ""
 
     def take(self, runs: Sequence[RunListed]) -> None:
-        """Show these runs."""
+        """Show these runs. The first time, the cursor is put on the run that the interface shows."""
+        if self._runs is None and self._cursor is None:
+            self._cursor = next((run.run_dir for run in runs if self._is_shown(run)), None)
         self._runs = {run.run_dir: run for run in runs}
         longest = max((len(one_line(run.run)) + len(_SHOWN) * self._is_shown(run) for run in runs), default=0)
-        first, *others = self._columns
-        self._columns = (replace(first, grows=max(0, min(_MORE, longest - _NAME))), *others)
+        times = max((len(_time(run)) for run in runs), default=0)
+        grows = {"run": max(0, min(_MORE, longest - _NAME)), "time": max(0, times - _TIME)}
+        self._columns = tuple(
+            replace(column, grows=grows[column.name]) if column.name in grows else column
+            for column in self._columns
+        )
         self.update()
 
     def take_size(self, run_dir: str, bytes_: int | None) -> None:
@@ -192,17 +224,13 @@ class RunsPane(RowsPane):
     def _is_shown(self, run: RunListed) -> bool:
         return self.shown is not None and str(self.shown) == run.run_dir
 
-    def beside(self, run: RunListed) -> RunListed | None:
-        """What a run is compared with if nothing else is marked: the run that the interface shows; that one, with the
-        newest of those that began before it. None if there is none."""
+    def beside(self, run: RunListed) -> Previous | None:
+        """What a run is compared with if nothing else is marked: the run before it (``previous_run``); where there is
+        none, the run that the interface shows. None if that is the run itself."""
+        if (before := previous_run(run, self.runs.values())) is not None:
+            return before
         shown = next((one for one in self.runs.values() if self._is_shown(one)), None)
-        if shown is not None and shown is not run:
-            return shown
-        began = run.started_at
-        if began is None:
-            return None
-        earlier = {one.started_at: one for one in self.runs.values() if (one.started_at or began) < began}
-        return earlier[max(earlier, key=lambda at: at or 0.0)] if earlier else None
+        return Previous(shown, "the run that is shown") if shown is not None and shown is not run else None
 
     def _size_of(self, run: RunListed) -> float | None:
         return self._sizes.get(run.run_dir)
@@ -222,6 +250,8 @@ class RunsPane(RowsPane):
         run, line = self.runs[key], Row()
         for column, columns in self.drawn_table(width):
             text, style = self._cell(column, run)
+            if column.name == "course" and len(text) > columns:
+                text = _SHORT.get(text, text)
             line.add(fit(one_line(text), columns, column.align), style).add(" ")
         return line
 
@@ -271,14 +301,21 @@ class RunsPane(RowsPane):
 
     def _hints(self, run: RunListed, width: int) -> Iterable[Row]:
         """What else can be done with a run: which one it is compared with, and how it is started again."""
+        if run.attempt_words:
+            yield Row(
+                (fit(f" started and time are of {run.attempt_words}, without those before it", width), "dim")
+            )
         if best := self._best.get(run.run_dir):
             yield Row((fit(f" checkpoints: {one_line(best)}", width), "dim"))
         other, compare = self.beside(run), find("runs", "compare").name
         if not self.arrangement.marks and other is not None and compare:
-            words = fit(f" compares it with {one_line(other.run)}", max(0, width - 1 - len(compare)))
+            words = fit(
+                f" compares it with {one_line(other.run.run)}, {other.words}",
+                max(0, width - 1 - len(compare)),
+            )
             yield Row((f" {compare}", "key"), (words, "dim"))
-        again = f" again with another value: liverl-tui up --like {one_line(run.run)} --set KEY=VALUE"
-        yield Row((fit(again, width), "dim"))
+        again = one_line(started_again(run.run_dir))
+        yield from wrapped([Row((" again with another value: ", "dim"), (again, "dim"))], width)
 
     def empty(self, width: int) -> Iterable[Row]:
         """Why there is none."""
@@ -308,7 +345,21 @@ class RunsPane(RowsPane):
         """Compare the marked runs; if less than two are, the one that is marked or under the cursor with ``beside``.
         The one that began first comes first."""
         marked = [self.runs[key] for key in self.marked]
-        one = marked[0] if marked else self.chosen
+        one, why = marked[0] if marked else self.chosen, ""
         if len(marked) < 2 and one is not None and (other := self.beside(one)) is not None:
-            marked = sorted((one, other), key=lambda run: run.started_at or 0.0)
-        self._compared(marked)
+            marked = sorted((one, other.run), key=lambda run: run.started_at or 0.0)
+            letter = LETTERS[marked.index(other.run)]
+            why = f"{letter} is {other.words.replace(' it', f' {LETTERS[marked.index(one)]}', 1)}"
+        elif one is not None and not marked:
+            why = _none_before(one, self.runs.values())
+        self._compared(marked, why)
+
+
+def _none_before(run: RunListed, runs: Iterable[RunListed]) -> str:
+    """Why there is no run before this one to compare it with."""
+    if run.started_at is None:
+        return f"when {run.run} began is not known, so that no run is known to be before it"
+    if any(one.started_at is not None and one.started_at < run.started_at for one in runs):
+        other = "no other smoke run" if run.smoke else "only smoke runs"
+        return f"{other} began before {run.run}"
+    return f"no listed run began before {run.run}"

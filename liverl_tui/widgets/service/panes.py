@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from liverl.model import ReplicaStatus, ServiceStatus, TreeStats
+from liverl_tui.text.status_label import StatusLabel, standing
 from liverl_tui.text.words import GLYPH, STYLE, UNKNOWN, age, count, short_name, size, state_word
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.chooser import ChooserPane
@@ -35,10 +36,18 @@ class Facts:
 
 
 def _glyph(facts: Facts) -> Span:
+    if (stands := _standing(facts)) is not None:
+        return f" {stands.glyph}", stands.style
     return f" {GLYPH[facts.status.state]}", STYLE[facts.status.state]
 
 
+def _standing(facts: Facts) -> StatusLabel | None:
+    return standing(facts.status, facts.now) if isinstance(facts.status, ServiceStatus) else None
+
+
 def _state(facts: Facts) -> Span:
+    if (stands := _standing(facts)) is not None:
+        return stands.short, stands.style
     return state_word(facts.status.state), STYLE[facts.status.state]
 
 

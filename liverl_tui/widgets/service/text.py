@@ -19,8 +19,15 @@ from liverl.model import (
 )
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.procs.listing import ListedProcess
-from liverl_tui.text.facts import ended, open_words
-from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
+from liverl_tui.text.facts import bypassed_words, ended, open_words
+from liverl_tui.text.status_label import (
+    SnapshotIndex,
+    StatusLabel,
+    engine_now,
+    of_replica,
+    of_service,
+    standing,
+)
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -120,7 +127,13 @@ def detail_rows(about: About, width: int) -> list[Row]:
 
 def argv_line(detail: ServiceDetail | None) -> str:
     """The command line, quoted for a shell; empty without a detail."""
-    return shlex.join(detail.argv) if detail is not None else ""
+    return shlex.join(map(_filled, detail.argv)) if detail is not None else ""
+
+
+def _filled(word: str) -> str:
+    """A word of a command of which only the plan is known: ``{python:verl}`` is a Python; a line below says of which
+    environment."""
+    return "python" if word.startswith("{python:") and word.endswith("}") else word
 
 
 # -- pieces
@@ -168,10 +181,11 @@ def _state(about: About, width: int) -> Iterator[Row]:
         pids = ", ".join(map(str, service.retiring_pids))
         yield from _fact("draining", f"replaced; finishing their requests: pid {pids}", width, "info")
     if service.address is not None:
-        yield from _fact("address", service.address, width)
+        yield from _fact("address", f"was {service.address}" if about.over else service.address, width)
     others = {n: p for n, p in service.ports.items() if f":{p}" not in (service.address or "")}
     if others:
-        yield from _fact("ports", ", ".join(f"{name} {port}" for name, port in others.items()), width)
+        ports = ", ".join(f"{name} {port}" for name, port in others.items())
+        yield from _fact("ports", f"were {ports}" if about.over else ports, width)
     if service.log is not None:
         yield from _fact("log", about.log or service.log, width)
     if service.kind == "trainer":
@@ -188,12 +202,18 @@ def _state_and_reason(
 ) -> Iterator[Row]:
     """The state, for how long, and why; of a run that has ended since when, as its clock stands still."""
     row = Row((" " + fit("state", LABEL) + " ", "dim"), (label.text, label.style))
-    if shown.state not in _TIMED and shown.since is not None:
+    stopped = standing(about.service, about.now) is not None  # the label says how long; the state is older
+    if shown.state not in _TIMED and shown.since is not None and not stopped:
         how_long = moment(shown.since, about.now, over=about.over)
         row.add(f" {'since' if about.over else 'for'} {how_long}", "dim")
     yield row
-    if shown.why and shown.why not in label.words:
+    if shown.why and shown.why not in label.words and not (stopped and shown.why == shown.state):
         yield from _fact("why", shown.why, width)
+
+
+def _whole(number: float) -> str:
+    """``28,362``, ``2.4``: with a decimal only where it says something."""
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.1f}"
 
 
 def _actor(about: About, width: int) -> Iterator[Row]:
@@ -208,7 +228,7 @@ def _actor(about: About, width: int) -> Iterator[Row]:
     if replica.address is not None:
         yield from _fact("address", replica.address, width)
     if replica.engine.max_concurrency is not None:
-        room = f"room for {replica.engine.max_concurrency:.1f} requests of full length"
+        room = f"room for {_whole(replica.engine.max_concurrency)} requests of full length"
         yield from _fact("KV cache", room, width)
     yield from _gpus(about, width)
 
@@ -241,16 +261,22 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     snapshot, replica = about.snapshot, about.replica
     if replica is None or snapshot is None:
         return
-    label = of_replica(replica, SnapshotIndex(snapshot), about.now)
+    index = SnapshotIndex(snapshot)
+    label = of_replica(replica, index, about.now)
     if snapshot.has_list and not ended(snapshot):
-        listed = "yes, it gets new trials" if replica.listed else "no"
+        stopped = standing(index.services.get(replica.name), about.now)
+        gets = "it gets new trials"
+        if stopped is not None:
+            may = " may" if stopped.kind.startswith("a process") else ""  # of its main process it is certain
+            gets = f"new trials that it gets{may} hang until it is continued"
+        listed = f"yes, {gets}" if replica.listed else "no"
         name = f"in {snapshot.carrier_words.name}"
-        yield from _fact(name, listed, width, "ok" if replica.listed else "warn")
+        yield from _fact(name, listed, width, "ok" if replica.listed and stopped is None else "warn")
     if label.problem:
         yield from _fact("", label.text, width, label.style)
     if replica.engine.policy_version is not None or snapshot.policy_version is not None:
         yield from _weights(replica, snapshot.policy_version, width)
-    engine = replica.engine
+    engine = engine_now(replica, index.services.get(replica.name), about.now)
     yield from _fact("requests", f"{count(engine.running)} running, {count(engine.waiting)} waiting", width)
     cache = f"KV cache {percent(engine.kv_cache_usage)}, prefix hits {percent(engine.prefix_cache_hit_rate)}"
     yield from _fact("engine", f"{cache}, {count(engine.tokens_per_s)} tokens/s", width)
@@ -295,12 +321,11 @@ def _proxy(about: About, width: int) -> Iterator[Row]:
         name = f"{names[backend]}  " if backend in names else ""
         text = f"{name}{backend}" + ("  in cooldown after failures" if cooled else "")
         yield from _fact("backends" if not index else "", text, width, "warn" if cooled else "text")
-    if not proxy.backends:
+    if not proxy.backends and not about.over:
         yield from _fact("backends", "none; every request fails", width, "bad")
     failed = f"{count(proxy.failures)} failed"
-    yield from _fact(
-        "requests", f"{count(proxy.requests)}, {failed}, {proxy.unattributed} without a trial", width
-    )
+    counted = f"{count(proxy.requests)}, {failed}, {proxy.unattributed} without a trial"
+    yield from _fact("requests", bypassed_words(snapshot).removeprefix("no requests: ") or counted, width)
     if proxy.config is not None:
         yield from _fact("configuration", proxy.config, width)
 
@@ -429,7 +454,11 @@ def _outcome(probe: ProbeFacts, about: About) -> tuple[str, str, str]:
             return "●", f"passed {ago}", "ok"
         return "▲", f"{ago}: {probe.problem}", "warn"
     if about.detail is not None and not about.detail.live:
-        return "○", "unknown without a backend", "dim"
+        return (
+            "○",
+            "not asked any more: the run has ended" if about.over else "unknown without a backend",
+            "dim",
+        )
     if probe.what == "the process exists" and service is not None and service.pid is not None:
         return "●", "yes", "ok"
     if probe.name == "startup" and service is not None and service.ready_at is not None:
@@ -492,7 +521,7 @@ def _command(about: About, width: int) -> Iterator[Row]:
     if detail is None:
         return
     lines: list[str] = []
-    for word in (shlex.quote(w) for w in detail.argv):
+    for word in (shlex.quote(_filled(w)) for w in detail.argv):
         # Lines are filled word by word; only a word longer than a line is broken.
         if lines and len(lines[-1]) + len(word) + 1 <= width - 5:
             lines[-1] += f" {word}"

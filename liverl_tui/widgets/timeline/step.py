@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from liverl.diagnose.where.slow_replica import slow_replica
+from liverl.diagnose.where.slow_replica import none_slow, slow_replica
+from liverl.diagnose.where.split import SPLIT, split
 from liverl.observe.history import INTERVAL
 from liverl.util.ages import step_length
 from liverl.util.plural import quantity
 from liverl_tui.text.words import one_line, short_name
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
+from liverl_tui.widgets.base.fitting import columns
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.timeline.lanes import (
     WAITS,
@@ -26,10 +29,13 @@ from liverl_tui.widgets.timeline.lanes import (
 )
 
 if TYPE_CHECKING:
+    from liverl.diagnose.where.split import SplitRow
     from liverl.offline.step_timeline import StepTimeline, TrialLane
 
 WIDE = 110  # columns from which on names and notes have more room
 _NOTED, _ROOMY = 13, 30  # rows of a pane from which on notes are shown, and shown whole
+_FEW = 2  # rows of a note below a pane that is not roomy
+_CLAUSE = re.compile(r"(; |, or )(?![^(]*\))")  # what parts an advice with its condition from the next one
 _SHARE = 0.005  # of a step: smaller parts have no row
 
 
@@ -45,7 +51,7 @@ class StepPane(ScrollPane):
         self.total: int | None = None  # steps of the run
         self._laid: tuple[int, list[Row]] | None = None  # the lanes in so many columns
         self.words = "reading ..."
-        self.note = ""
+        self.notes: Sequence[tuple[str, str]] = ()  # sentences and their styles
 
     def take(self, timeline: StepTimeline | None, gpus: Mapping[str, str]) -> None:
         """Show a step; None: there is none, ``words`` say why. ``gpus``: UUID -> name."""
@@ -83,7 +89,7 @@ class StepPane(ScrollPane):
             return super().compose_rows(width, height)
         head = self._axis(one.begin, one.end, width)
         below = [
-            *note_rows((self.note,), width, height),
+            *note_rows(self.notes, width, height),
             *(Row(*spans) for spans in legend((*one.parts, *(w for w in WAITS if w in one.waits)), width)),
         ]
         rows = list(super().compose_rows(width, max(2, height - 1 - len(below))))
@@ -107,7 +113,13 @@ class StepPane(ScrollPane):
     def _axis(self, begin: float, end: float, width: int) -> Row:
         name, note = self._sizes(width)
         room = width - name - note - 1
-        return Row((" " * (name + note), "head"), (axis(begin, end, room), "head"), (" ", "head"))
+        # What the shares before the lanes are of: see ``Split.of``. The sentence below is of the newest steps.
+        of = "this step" if self._timeline is not None and self._timeline.parts else "of ran time"
+        return Row(
+            (f"{' ' * name}{fit(of, note - 1, '>')} ", "head"),
+            (axis(begin, end, room), "head"),
+            (" ", "head"),
+        )
 
     def _lane(self, width: int, name: str, style: str, note: str, lane: list[Span]) -> Row:
         left, middle = self._sizes(width)
@@ -124,13 +136,19 @@ class StepPane(ScrollPane):
             return
         begin, end = one.begin, one.end
         if one.replicas:
+            calls = {short_name(replica.name, name): replica.calls for replica in one.replicas}
             slow = slow_replica({replica.name: replica.calls for replica in one.replicas})
             said = (
                 (f" · ▲ {short_name(slow.name, name)} {slow.words}", "warn")
                 if slow is not None
-                else ("", "dim")
+                else (f" · {none}" if (none := none_slow(calls)) else "", "dim")
             )
-            yield Row((" Replicas", "title"), ("  calls in flight", "dim"), said)
+            head = ("  calls × mean time, calls in flight", "dim")
+            row = Row((" Replicas", "title"), head, said)
+            if columns(row.spans) > width:  # a reason that is cut is none
+                yield Row((" Replicas", "title"), head)
+                row = Row((f"  {said[0].removeprefix(' · ')}", said[1]))
+            yield row
             most = most_at_once(replica.calls for replica in one.replicas)
             for replica in one.replicas:
                 mean = sum(last - first for first, last in replica.calls) / len(replica.calls)
@@ -158,68 +176,58 @@ class StepPane(ScrollPane):
         yield from self._unknown(one)
 
     def _parts(self, one: StepTimeline, width: int, room: int) -> Iterator[Row]:
+        """The parts, and below generate what its trials waited for. These are sums over all trials, each of which
+        waited at its own times: they have no place on the axis."""
         whole = one.seconds or sum(one.parts.values())
-        at = 0.0
-        waits = one.waits
-        for part, seconds in one.parts.items():
-            if whole and seconds >= _SHARE * whole:
+        found = split(one.parts, one.seconds, one.waits)
+        at, said = 0.0, not one.parts
+        for row in found.rows:
+            if row.inside:
+                lane: list[Span] = [("" if said else SPLIT, "dim")]
+                said = True
+                yield self._lane(width, f"  {look(row.what).word}", "text", _share(row), lane)
+                continue
+            seconds = row.seconds or 0.0
+            if row.share is not None and row.share >= _SHARE:
                 lane = (
-                    span_lane([(part, at, at + seconds)], 0.0, max(whole, at + seconds), room)
+                    span_lane([(row.what, at, at + seconds)], 0.0, max(whole, at + seconds), room)
                     if one.begin is None or one.end is None
-                    else self._placed(one, part, at, seconds, room)
+                    else self._placed(one, row.what, at, seconds, room)
                 )
-                yield self._lane(width, look(part).word, "strong", _share(seconds, whole), lane)
+                yield self._lane(width, look(row.what).word, "strong", _share(row), lane)
             at += seconds
-            if part == "generate" and waits:
-                yield from self._waits(waits, seconds, whole, width)
-        if not one.parts and waits:
-            yield from self._waits(waits, None, None, width)
+        if found.queue:
+            yield self._lane(width, look("queue").word, "text", "", [(found.queue_words, "dim")])
 
     def _placed(self, one: StepTimeline, part: str, at: float, seconds: float, room: int) -> list[Span]:
         assert one.begin is not None and one.end is not None
         began = one.end - (one.seconds or sum(one.parts.values()))
         return span_lane([(part, began + at, began + at + seconds)], one.begin, one.end, room)
 
-    def _waits(
-        self,
-        waits: Mapping[str, float],
-        seconds: float | None,
-        whole: float | None,
-        width: int,
-    ) -> Iterator[Row]:
-        """What the trials waited for as they ran, as shares of generate. They are sums over all trials, which waited
-        for one thing after the other, each at its own times: they have no place on the axis. Before that some waited
-        for a place among those that run: that has a share of all of their time."""
-        queued, every = waits.get("queue", 0.0), sum(waits.values())
-        total = every - queued
-        if queued > 0.0:
-            lane: list[Span] = [(f"{100 * queued / every:.0f} % of all their time, before they ran", "dim")]
-            yield self._lane(width, f"  {look('queue').word}", "text", "", lane)
-        for what in (what for what in WAITS if what != "queue" and waits.get(what, 0.0) > 0.0):
-            share = waits[what] / total
-            words = (
-                _share(seconds * share, whole) if seconds is not None and whole else f"{100 * share:.0f} %"
-            )
-            lane = [(f"{100 * share:.0f} % of the time in which trials ran, summed up", "dim")]
-            yield self._lane(width, f"  {look(what).word}", "text", words, lane)
-
     def _unknown(self, one: StepTimeline) -> Iterator[Row]:
         for words in one.unknown:
             yield Row((f" {words}", "dim"))
 
 
-def note_rows(notes: Iterable[str], width: int, height: int) -> list[Row]:
-    """Sentences below a picture: whole where there are rows to spare, cut to one row each otherwise, and none where
-    there is hardly room for the picture."""
+def note_rows(notes: Iterable[tuple[str, str]], width: int, height: int) -> list[Row]:
+    """Sentences below a picture, each with its style: whole where there are rows to spare, in at most two rows
+    otherwise, and none where there is hardly room for the picture. An advice keeps its condition, or goes with it."""
     rows: list[Row] = []
-    for note in (one_line(note) for note in notes if note and height >= _NOTED):
-        lines = wrap(note, max(8, width - 2)) if height >= _ROOMY else [fit(note, width - 2)]
-        rows += [Row((f" {line}", "warn")) for line in lines]
+    for words, style in ((one_line(words), style) for words, style in notes if words and height >= _NOTED):
+        lines = wrap(words, max(8, width - 2))
+        clauses = _CLAUSE.split(words)
+        while height < _ROOMY and len(lines) > _FEW and len(clauses) > 1:
+            clauses = clauses[:-2]
+            lines = wrap(f"{''.join(clauses)} …", max(8, width - 2))
+        if height < _ROOMY and len(lines) > _FEW:
+            lines = [*lines[: _FEW - 1], fit(" ".join(lines[_FEW - 1 :]), width - 2)]
+        rows += [Row((f" {line}", style)) for line in lines]
     return rows
 
 
-def _share(seconds: float, whole: float | None) -> str:
-    return f"{seconds_word(seconds)} {100 * seconds / whole:3.0f} %" if whole else seconds_word(seconds)
+def _share(row: SplitRow) -> str:
+    seconds = "" if row.seconds is None else f"{seconds_word(row.seconds)} "
+    return seconds + ("" if row.share is None else f"{100 * row.share:3.0f} %")
 
 
 def _facts(trial: TrialLane) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from liverl.util.plural import quantity
-from liverl_tui.widgets.base.cells import Row, Span, with_below
+from liverl_tui.text.words import LEVEL_GLYPH, LEVEL_STYLE, one_line
+from liverl_tui.text.wrapping import wrap
+from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.cursor_list import CursorList
 from liverl_tui.widgets.metrics.chart import ChartStyle, picture
 from liverl_tui.widgets.metrics.grid import MOST, NARROWEST, beside, exactly, places, side_by_side
@@ -16,10 +18,13 @@ from liverl_tui.widgets.timeline.lanes import PARTS, axis, legend, look, seconds
 from liverl_tui.widgets.timeline.step import note_rows
 
 if TYPE_CHECKING:
+    from liverl.offline.step_notes import StepNote
     from liverl.util.parquet import Value
 
 Parts = Mapping[str, float]
 NUMBERED = 160  # columns from which on the seconds of each part stand behind its bar
+MARKED = "marked where an alert began"  # one that lasts does not mark the steps after
+_QUARTER = 4  # of the rows of the pane, at most, for the reasons of a mark
 _NUMBERS = 12  # columns of these, for each part
 _CHART = 8  # least rows of a chart, its title included
 _SHARE = 0.01  # of all seconds: parts that took less have no chart
@@ -38,6 +43,12 @@ class _Seconds:
         self.values: Sequence[float] = array("d", (parts.get(part, math.nan) for parts, _ in steps.values()))
 
 
+def mark_of(notes: Sequence[StepNote]) -> Span:
+    """One column: the sign of the worst note; blank without any."""
+    worst = max((note.level for note in notes), key=tuple(LEVEL_GLYPH).index, default=None)
+    return (" ", "text") if worst is None else (LEVEL_GLYPH[worst], LEVEL_STYLE[worst])
+
+
 class StepsPane(CursorList):
     """A row for each step, the oldest first; the newest is under the cursor until it is moved."""
 
@@ -49,7 +60,8 @@ class StepsPane(CursorList):
         self._longest = 0.0
         self._follows = True
         self.words = "reading ..."
-        self.notes: Sequence[str] = ()
+        self.notes: Sequence[tuple[str, str]] = ()  # sentences and their styles
+        self.marks: Mapping[int, Sequence[StepNote]] = {}  # step -> what happened in it, see ``StepNotes``
 
     def take(self, steps: Mapping[int, tuple[Parts, float]]) -> None:
         """Show these steps: the seconds of the parts of each, and its own."""
@@ -87,14 +99,16 @@ class StepsPane(CursorList):
         return row
 
     def row(self, key: str, width: int) -> Row:
-        """One step. A bar that is longer than the scale ends in ``»``."""
+        """One step. A bar that is longer than the scale ends in ``»``, and has its parts in proportion: cut at the
+        scale it would be all of its first part."""
         parts, total = self._steps[key]
-        row = Row((f"{key:>7} ", "strong"), (f"{seconds_word(total):>6} ", "text"))
-        bar = stacked(parts, self._longest, self._bar(width))
-        if sum(parts.values()) > self._longest:
-            text, style = bar[-1]
-            bar = [*bar[:-1], (text[:-1], style), ("»", "warn")]
-        row.spans += bar
+        mark = mark_of(self.marks.get(int(key), ()))
+        row = Row(mark, (f"{key:>6} ", "strong"), (f"{seconds_word(total):>6} ", "text"))
+        columns, whole = self._bar(width), sum(parts.values())
+        if whole > self._longest:
+            row.spans += [*stacked(parts, whole, columns - 1), ("»", "warn")]
+        else:
+            row.spans += stacked(parts, self._longest, columns)
         for part in self._numbered(width):
             seconds = parts.get(part)
             share = f" {100 * seconds / total:3.0f} %" if seconds is not None and total else ""
@@ -115,11 +129,39 @@ class StepsPane(CursorList):
         characters mean."""
         if not self._steps:
             return super().compose_rows(width, height)
-        notes = note_rows(self.notes, width, height)
-        below = [*notes, *(Row(*spans) for spans in legend(self._present(), width))]
+        notes = [*self._detail(width, height), *note_rows(self.notes, width, height)]
+        below = [*notes, *(Row(*spans) for spans in legend(self._present(), width)), *self._cut(width)]
         rows = list(super().compose_rows(width, max(2, height - len(below))))
         rows += self._charts(width, height - len(rows) - len(below))
         return with_below(rows, below, height)
+
+    def _cut(self, width: int) -> list[Row]:
+        """What a bar means that ends in ``»``, if there is one."""
+        if all(sum(parts.values()) <= self._longest for parts, _ in self._steps.values()):
+            return []
+        return [
+            Row((" »", "warn"), (fit(" longer than the axis: its parts are in proportion", width - 2), "dim"))
+        ]
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        """Why the step under the cursor has a mark, whole where a quarter of the rows hold it. As many rows whichever
+        step is under the cursor, so that nothing moves."""
+        marked = [step for step in map(int, self._steps) if step in self.marks]
+        if not marked:
+            return []
+        words = {
+            step: f"step {step}: {'; '.join(one_line(n.text) for n in self.marks[step])}" for step in marked
+        }
+        which = f"{MARKED}: step {', '.join(map(str, marked))}; go to one to read why"
+        most = max(1, height // _QUARTER)
+        laid = {step: wrap(text, max(8, width - 2)) for step, text in (*words.items(), (None, which))}
+        rows = min(most, max(map(len, laid.values())))
+        chosen = self.chosen if self.chosen in words else None
+        lines = laid[chosen]
+        if len(lines) > rows:
+            lines = [*lines[: rows - 1], fit(" ".join(lines[rows - 1 :]), width - 2)]
+        style = mark_of(self.marks[chosen])[1] if chosen is not None else "dim"
+        return [Row((f" {line}", style)) for line in [*lines, *[""] * (rows - len(lines))]]
 
     def _charts(self, width: int, height: int) -> list[Row]:
         """The seconds of the parts over the steps in ``height`` rows, those that took longest; a blank row above."""
