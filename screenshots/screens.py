@@ -94,7 +94,7 @@ def pictures(folder: Path, of: str, names: list[str], runs: Path | None) -> None
     env = clean_environment(XDG_STATE_HOME=str(folder / ".state"), PYTHONPATH=paths)
     with Terminal(command(of, runs), size=SIZES[1], env=env) as terminal:
         if of in (LEARNS, FAILS):
-            terminal.wait_for("demo has ended", PLAYED_S)
+            terminal.wait_for("recording has ended", PLAYED_S)  # also where the header is full
         else:
             terminal.wait_for("Runs" if of == RUNS else SCREENS[names[0]].wanted)
         terminal.press("escape")  # ends the hints of a first start

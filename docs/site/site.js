@@ -1,18 +1,31 @@
-// Search: lunr reads a dash before a word as "without it", so an option with its dashes would find nothing. All of its
-// words are asked for, but for those that are in no index.
+// Search: lunr reads a dash before a word as "without it", and cuts words at dashes. An option is a word of its own there,
+// with dashes of another code (tests/kit/site_search.py): its own entry comes first, then what begins like it, then pages
+// that name it or have its words. Words of questions are left out: each is asked for as the beginning of a word, so that
+// "a" or "do" would bring every page.
 const QUERY = 2; // the kind of Material's message to its search worker
-const LEFT_OUT = /^(and|as|at|by|for|from|if|in|into|no|not|of|on|only|or|the|to|with|without)$/;
-const post = Worker.prototype.postMessage;
-const asked = (option) => {
-  const words = option.split("-").filter((word) => word && !LEFT_OUT.test(word));
-  return words.length > 1 ? words.map((word) => `+${word}`).join(" ") : words.join("");
+const DASH = "\u2010";
+const ASKING = new Set(
+  ("a after all am an and any are as at be been but by can could did do does each every for from get got had has have " +
+    "how i if in into is it its just let like me mean means must my need no not of off on only or our own say says " +
+    "see should since so some than that the their them then there these they this to too use want was we were what " +
+    "when where which while who whom why will with would you your").split(" "),
+);
+const option = (name) => {
+  const words = name.split("-").filter(Boolean);
+  const whole = name.replaceAll("-", DASH);
+  return words.length ? [`${whole}^1000`, `${whole}*^300`, ...words].join(" ") : "";
 };
+const asked = (text) => {
+  const words = text.replace(/[?!]+(?=\s|$)/g, " ").split(/\s+/).filter(Boolean);
+  const telling = words.filter((word) => !ASKING.has(word.toLowerCase()));
+  return (telling.length ? telling : words)
+    .map((word) => (word.startsWith("-") ? option(word) : word.replace(/(?<=\w)-+/g, " ")))
+    .join(" ");
+};
+const post = Worker.prototype.postMessage;
 Worker.prototype.postMessage = function (message, ...others) {
-  if (message && message.type === QUERY && typeof message.data === "string") {
-    const data = message.data.replace(/(?<=^|\s)-{1,2}[\w-]*/g, asked);
-    message = { ...message, data: data.replace(/(?<=\w)-+/g, " ") };
-  }
-  return post.call(this, message, ...others);
+  const found = message && message.type === QUERY && typeof message.data === "string" && !message.data.includes('"');
+  return post.call(this, found ? { ...message, data: asked(message.data) } : message, ...others);
 };
 
 // Options in a line of code: browsers break after a dash, also between two.

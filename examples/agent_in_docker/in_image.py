@@ -14,5 +14,5 @@ class InImage(MiniSweAgent):
         if found.return_code:
             raise RuntimeError(
                 "the image has no program mini-swe-agent on PATH; add to its Dockerfile: "
-                "RUN pip install mini-swe-agent"
+                "RUN pip install mini-swe-agent==2.4.6"
             )
