@@ -66,7 +66,7 @@ def main() -> int:
         took = []
         for _ in range(3):
             begin = time.process_time()
-            comparison, series = compare_with_series(runs)
+            comparison, series, _ = compare_with_series(runs)
             took.append(time.process_time() - begin)
     points = sum(len(one) for run in series for one in run.values())
     print(

@@ -4,7 +4,8 @@
 Each kind of log is read and judged by a process of its own: a healthy server's, a trainer's with warnings, one of bare
 lines, one line of all bytes, and those whose cause is followed by nothing but a flood, which for one is that of a real
 vLLM server whose engine was killed. Exit code 1 if the memory of a process grows by more than ``MOST_MIB``, or if the
-cause is missed.
+cause is missed. Another process does all that ``doctor`` does with the log: it also looks for the last work, and hears
+of a training.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -43,6 +45,16 @@ cause = judge([records]).cause
 print(json.dumps({"seconds": time.process_time() - start,
                   "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
                   "cause": cause.id if cause else None, "left_out": records.left_out}))
+"""
+
+DOCTOR = """
+import json, resource, sys, time
+from pathlib import Path
+from liverl.offline.doctor.examine import examine
+start = time.process_time()
+examine([Path(sys.argv[1])])
+print(json.dumps({"seconds": time.process_time() - start,
+                  "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 """
 
 
@@ -74,6 +86,13 @@ def kinds() -> dict[str, tuple[bytes, bytes, str | None]]:
     }
 
 
+def _told(program: str, log: Path) -> dict[str, Any]:
+    """What a program of its own prints of a log."""
+    done = subprocess.run([sys.executable, "-c", program, log], capture_output=True, text=True, check=True)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("megabytes", nargs="?", type=int, default=300)
@@ -89,21 +108,21 @@ def main() -> int:
                 file.write(first)
                 for _ in range(size // len(repeated)):
                     file.write(repeated)
-            done = subprocess.run(
-                [sys.executable, "-c", CHILD, path], capture_output=True, text=True, check=True
-            )
-            told = json.loads(done.stdout)
+            told, whole = _told(CHILD, path), _told(DOCTOR, path)
             wrong = told["mib"] > MOST_MIB or told["cause"] != wanted
             failed = failed or wrong
             print(
                 f"{name:42} {path.stat().st_size / 1e6:6.0f} MB  {size / 1e6 / told['seconds']:6.1f} MB/s  "
-                f"+{told['mib']:.0f} MiB  cause {told['cause']}  left out {told['left_out']}",
+                f"+{told['mib']:.0f} MiB  cause {told['cause']}  left out {told['left_out']}  "
+                f"doctor {size / 1e6 / whole['seconds']:.1f} MB/s, {whole['mib']:.0f} MiB",
                 "WRONG" if wrong else "",
                 flush=True,
             )
             found += [
                 Figure(f"{name}: CPU of 100 MB", told["seconds"] / size * 1e8, "s"),
                 Figure(f"{name}: growth of memory", told["mib"], "MiB", limit=MOST_MIB),
+                Figure(f"{name}: CPU of doctor for 100 MB", whole["seconds"] / size * 1e8, "s"),
+                Figure(f"{name}: memory of doctor", whole["mib"], "MiB"),
             ]
     if args.json:
         recorder.write(args.json, found)

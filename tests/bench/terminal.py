@@ -60,7 +60,7 @@ def figure(row: Row) -> Figure:
         row.beside,
         row.limit,
         note,
-        guarded=row.unit != "KB/s",
+        guarded=row.unit not in ("KB/s", "kB"),
         clock=row.unit in ("ms", "s"),
     )
 
@@ -82,7 +82,8 @@ def main() -> None:
         parser.error(f"no row {', '.join(unknown)}; there are: {', '.join(ROWS)}")
     folder = Path(tempfile.mkdtemp(prefix="terminal-", dir=args.folder))
     found: list[Row] = []
-    recorder = Recorder("The interface in a terminal of 200x50")
+    slow = wanted == ["slow"]
+    recorder = Recorder(f"The interface {'through a line of 2 kB/s' if slow else 'in a terminal of 200x50'}")
     try:
         if shutil.disk_usage(folder).free < NEEDED_GB * 1e9:
             parser.error(f"{folder} has less than {NEEDED_GB} GB free; --folder names another place")

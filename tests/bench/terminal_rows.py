@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from processes import cpu_seconds
 from terminal_feed import LINE
 from terminal_logs import big_log, follow
+from terminal_slow import slow_line
 from terminal_tools import (
     GREETING,
     MINIMAL,
+    MINIMAL_NAME,
     Ear,
     Plan,
     Row,
@@ -37,20 +40,20 @@ from liverl_tui.text.themes import DARK
 
 def first_paint(plan: Plan) -> Iterator[Row]:
     ours: list[float] = []
-    minimal: list[float] = []
+    least: list[float] = []
     bare: list[float] = []
     with fake_run(plan.folder) as run:
         for turn in range(plan.rounds(9, 3) + 1):
             if turn == 1:  # the first ones have compiled the modules
-                ours, minimal, bare = [], [], []
+                ours, least, bare = [], [], []
             began = time.monotonic()
             subprocess.run([sys.executable, "-c", "pass"], check=True)
             bare.append((time.monotonic() - began) * 1e3)
             with start(plan, [sys.executable, "-c", MINIMAL]) as terminal:
-                minimal.append(terminal.wait_for(GREETING) * 1e3)
+                least.append(terminal.wait_for(GREETING) * 1e3)
             with start(plan, interface(run.path)) as terminal:
                 ours.append(terminal.wait_for(lambda text: "bench/toy" in text and "rollout" in text) * 1e3)
-    beside = {"minimal Textual app": median(minimal), "python -c pass": median(bare)}
+    beside = {MINIMAL_NAME: median(least), "python -c pass": median(bare)}
     yield Row("paint", "first paint of a live run", "ms", ours, 450, beside=beside)
 
 
@@ -64,44 +67,49 @@ _TITLES = {
 _LIGHTS = {"1": re.compile(rb" GPUs lit"), "2": re.compile(rb" Replicas lit")}
 
 
-def press_keys(terminal: Ear, count: int, shown: dict[str, re.Pattern[bytes]] = _TITLES) -> list[float]:
-    """Milliseconds from a key that moves the focus to the complete new title; a key that shows nothing within
-    five seconds counts as 5000."""
-    took = []
+def press_keys(terminals: dict[str, Ear], count: int) -> dict[str, list[float]]:
+    """For each terminal, milliseconds from a key that moves the focus to the complete new title; a key that shows
+    nothing within five seconds counts as 5000. They take turns, so that each has what else runs by then."""
+    took: dict[str, list[float]] = {name: [] for name in terminals}
     for turn in range(count):
         key = "12"[turn % 2]
-        seconds = terminal.answer(key, shown[key])
-        took.append(5000.0 if seconds is None else seconds * 1e3)
-        time.sleep(0.05 + 0.037 * (turn % 5))  # at all phases of the paints
+        for name, terminal in terminals.items():
+            wanted = _LIGHTS if name == MINIMAL_NAME else _TITLES
+            seconds = terminal.answer(key, wanted[key])
+            took[name].append(5000.0 if seconds is None else seconds * 1e3)
+            time.sleep(0.03 + 0.037 * (turn % 5))  # at all phases of the paints
     return took
 
 
-def minimal_keys(plan: Plan, count: int) -> list[float]:
-    """The same of an app that does nothing else."""
+@contextmanager
+def minimal(plan: Plan) -> Iterator[Ear]:
+    """An app that does nothing else, once it is shown."""
     with start(plan, [sys.executable, "-c", MINIMAL]) as terminal:
         terminal.wait_for(GREETING)
-        time.sleep(0.5)
-        return press_keys(terminal, count, _LIGHTS)
+        yield terminal
 
 
 def keys(plan: Plan) -> Iterator[Row]:
     rate = 50_000
-    count = plan.rounds(120, 30)
+    count = plan.rounds(120, 60)
     with fake_run(plan.folder) as run:
-        with shown(plan, run.path) as terminal:
+        with shown(plan, run.path) as ours, minimal(plan) as least:
             time.sleep(1.5)
-            idle = press_keys(terminal, count)
-        with shown(plan, run.path) as terminal, writer(run.log, rate * LINE / 1e6):
+            idle = press_keys({"ours": ours, MINIMAL_NAME: least}, count)
+        with shown(plan, run.path) as ours, minimal(plan) as least, writer(run.log, rate * LINE / 1e6):
             time.sleep(1.5)
-            busy = press_keys(terminal, count)
-    least = minimal_keys(plan, count)
+            busy = press_keys({"ours": ours, MINIMAL_NAME: least}, count)
 
     def beside(share: float) -> dict[str, float]:
-        return {"no lines": quantile(idle, share), "minimal Textual app": quantile(least, share)}
+        return {
+            "no lines": quantile(idle["ours"], share),
+            MINIMAL_NAME: quantile(busy[MINIMAL_NAME], share),
+            f"{MINIMAL_NAME}, no lines": quantile(idle[MINIMAL_NAME], share),
+        }
 
     what = f"key to paint while {rate // 1000}k lines/s arrive"
-    yield Row("keys", f"{what}: p50", "ms", busy, None, 0.5, beside(0.5))
-    yield Row("keys", f"{what}: p95", "ms", busy, 50, 0.95, beside(0.95))
+    yield Row("keys", f"{what}: p50", "ms", busy["ours"], None, 0.5, beside(0.5))
+    yield Row("keys", f"{what}: p95", "ms", busy["ours"], 50, 0.95, beside(0.95))
 
 
 # --- bytes ----------------------------------------------------------------------------------------------
@@ -142,16 +150,14 @@ def scale(plan: Plan) -> Iterator[Row]:
     with fake_run(plan.folder, "--replicas", "64", "--arrivals", "1") as run:
         with shown(plan, run.path) as terminal:
             sent, least, cpu = watched(terminal, plan.rounds(20, 6))
-        with shown(plan, run.path) as terminal:
+        with shown(plan, run.path) as terminal, minimal(plan) as other:
             time.sleep(1.5)
-            took = press_keys(terminal, plan.rounds(120, 30))
-    floor = minimal_keys(plan, plan.rounds(120, 30))
+            answers = press_keys({"ours": terminal, MINIMAL_NAME: other}, plan.rounds(120, 60))
+    took, floor = answers["ours"], answers[MINIMAL_NAME]
     beside = {"changed characters": least}
     yield Row("scale", f"{what}, 2 new a second: sent", "KB/s", [sent], 10, beside=beside)
     yield Row("scale", f"{what}: CPU", "%", [cpu])
-    yield Row(
-        "scale", f"{what}: key to paint p50", "ms", took, None, 0.5, {"minimal Textual app": median(floor)}
-    )
+    yield Row("scale", f"{what}: key to paint p50", "ms", took, None, 0.5, {MINIMAL_NAME: median(floor)})
     yield Row(
         "scale",
         f"{what}: key to paint p95",
@@ -159,7 +165,7 @@ def scale(plan: Plan) -> Iterator[Row]:
         took,
         50,
         0.95,
-        {"minimal Textual app": quantile(floor, 0.95)},
+        {MINIMAL_NAME: quantile(floor, 0.95)},
     )
 
 
@@ -184,6 +190,7 @@ ROWS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "follow": follow,
     "keys": keys,
     "bytes": sent_bytes,
+    "slow": lambda plan: slow_line(plan, _TITLES, _LIGHTS),
     "scale": scale,
     "trials": trajectories,
 }

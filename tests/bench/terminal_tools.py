@@ -91,6 +91,7 @@ def changed_bytes(terminal: Ear, pieces: list[tuple[float, bytes]]) -> int:
 
 
 # The least that Textual can do: one text, and two things that show which of them has the keys.
+MINIMAL_NAME = "minimal Textual app"
 GREETING = "hello from a minimal app"
 MINIMAL = """
 from textual.app import App
@@ -144,8 +145,12 @@ class Plan:
         return quick if self.quick else full
 
 
-def start(plan: Plan, argv: list[str], term: str = "xterm-256color") -> Ear:
-    return Ear(argv, size=WIDE, env={**environment(plan.folder), "TERM": term}, cwd=plan.folder)
+def start(plan: Plan, argv: list[str], term: str = "xterm-256color", rate: float | None = None) -> Ear:
+    """``rate``: bytes a second of a slow line, on which every program is told that it is there over ssh."""
+    env = {**environment(plan.folder), "TERM": term}
+    if rate is not None:
+        env["SSH_CONNECTION"] = "192.0.2.1 50000 192.0.2.2 22"
+    return Ear(argv, size=WIDE, env=env, cwd=plan.folder, rate=rate)
 
 
 def shown(plan: Plan, run_dir: Path) -> Ear:

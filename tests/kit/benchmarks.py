@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 ORDER = (
     "sessions",
     "supervise",
+    "running",
     "terminal",
     "large_log",
     "doctor_tree",

@@ -26,9 +26,9 @@ _SPECIAL = re.compile(r"([\\`*<>#|\[\]]|(?<!\w)_|_(?!\w))")
 HEAD = """# Commands
 
 This page is made from the program; `liverl-tui COMMAND --help` and `man liverl-tui-COMMAND` say the same.
-`liverl-tui` without a command shows the live run, or starts one, and has the options of `up`. An option in front of a
-command is one of that command. [Files, JSON](scripts.md) describes outputs, and [Exit codes](reference/exit-codes.md)
-what they end with.
+`liverl-tui` without a command shows the live run, or starts one, and has the options of `up`. An option may also
+stand in front of its command. [Files, JSON, and use as a library](scripts.md) describes outputs,
+and [Exit codes](reference/exit-codes.md) what they end with.
 
 """
 

@@ -27,7 +27,7 @@ from liverl.importing import Imported
 from liverl.model import SCHEMA, Check, Event, NodeStatus, Result, TrialHead
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
-from liverl.offline.checkpoint_back import BackReport
+from liverl.offline.checkpoint_back import BackReport, UndoReport
 from liverl.offline.checkpoint_export import ExportReport
 from liverl.offline.checkpoints import CheckpointList, Export, PruneReport
 from liverl.offline.clean_items import CleanReport
@@ -115,6 +115,7 @@ def introspected() -> dict[str, Any]:
         "checkpoints ls --json": dict(fields(CheckpointList)),
         "checkpoints prune --json": dict(fields(PruneReport)),
         "checkpoints back --json": dict(fields(BackReport)),
+        "checkpoints back --undo --json": dict(fields(UndoReport)),
         "checkpoints export --json": dict(fields(ExportReport)),
         "exports.json": dict(fields(tuple[Export, ...])),
         "envs ls --json": dict(fields(tuple[EnvListed, ...])),

@@ -59,6 +59,24 @@ def named(run: ToyRun, drill: Drill, evidence_at: float, last_line: str = "") ->
     return Named(alert, event, seconds)
 
 
+def changed(run: ToyRun, drill: Drill, evidence_at: float) -> None:
+    """As ``named``, for an alert that may stand already, since something happened before: no event tells that its
+    cause is another one now."""
+
+    def seen() -> float | None:
+        found = (f"{s.title}: {s.cause}" for s in run.snapshot().symptoms if s.id == drill.alert)
+        return time.time() if any(all(word in text for word in drill.cause) for text in found) else None
+
+    at = wait_until(seen, what=f"the alert {drill.alert} with {drill.cause}")
+    assert at is not None
+    alert = _alert(run, drill)
+    said = f"{alert['title']}: {alert['cause']}"
+    _check(drill, said, alert, "")
+    seconds = at - evidence_at
+    note(drill, seconds, said, alert["fix"])
+    assert seconds < NAMED_S, f"{drill.fault}: named after {seconds:.1f} s"
+
+
 def _alert(run: ToyRun, drill: Drill) -> dict[str, Any]:
     found: dict[str, Any] = next(one for one in status(run)["symptoms"] if one["id"] == drill.alert)
     return found

@@ -36,8 +36,14 @@ KINDS = {
         ("trainer.kind=command", "trainer.command=[sh, start.sh]"),
     ),
 }
-# Where no other kind uses a key, those are asked: a key of several hosts has an effect in none of the above.
+# Where verl uses a key in none of the above, these are asked: a key of several hosts, or of Harbor's agents.
 FURTHER = {
+    "Harbor": Kind(
+        "verl with rows that Harbor's agents run (`agent.kind: harbor`); what is used in *verl* or *in process* is "
+        "used there, too",
+        "liverl-gen1",
+        ("agent.kind=harbor",),
+    ),
     "several hosts": Kind(
         "verl on more than one host, which share a Ray of the run's own (`infrastructure.nnodes` > 1); what is used "
         "in *verl* or *in process* is used there, too",

@@ -12,11 +12,12 @@ from textual import events
 from textual.app import App
 from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 
+from kit.waiting import PATIENCE_S
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.term.ordered_keys import KeysInOrder
 
-SECONDS = 60.0  # a loaded machine takes that long, and then something is wrong
+SECONDS = PATIENCE_S  # a loaded machine takes that long, and then something is wrong
 
 
 async def press(pilot: Any, *keys: str) -> None:

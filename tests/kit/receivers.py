@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kit.waiting import PATIENCE_S
 from liverl.plan.spec import NotifyTarget
 
 TOKEN = "T0KEN-of-the-hook-9f3a"  # in each address: nothing that is written or shown may hold it
@@ -29,11 +30,13 @@ os.write(fd, line.encode() + b"\\n")
 
 @dataclass
 class Hook:
-    """A webhook. ``status``: of its answers; ``delay``: seconds before each; ``answer``: its body."""
+    """A webhook. ``status``: of its answers; ``delay``: seconds before each; ``gate``: no answer is given while it is
+    not set; ``answer``: its body."""
 
     port: int = 0
     status: int = 200
     delay: float = 0.0
+    gate: threading.Event = field(default_factory=threading.Event)
     answer: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     asked: list[dict[str, Any]] = field(default_factory=list)  # the bodies of all requests, before the answer
@@ -58,12 +61,14 @@ class Hook:
 def webhook(*, certificate: Path | None = None, **options: Any) -> Iterator[Hook]:
     """A real HTTP server that is told. ``certificate``: a file with a key and a certificate; then it speaks TLS."""
     hook = Hook(**options)
+    hook.gate.set()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             assert self.path.endswith(f"/hook/{TOKEN}")
             hook.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             time.sleep(hook.delay)
+            hook.gate.wait(PATIENCE_S)
             try:
                 self.send_response(hook.status)
                 for name, value in hook.headers.items():
@@ -87,6 +92,7 @@ def webhook(*, certificate: Path | None = None, **options: Any) -> Iterator[Hook
     try:
         yield hook
     finally:
+        hook.gate.set()
         server.shutdown()
         server.server_close()
 

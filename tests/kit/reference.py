@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +39,7 @@ LOGGED = (
     "- What to do: what the catalogue of [causes](../diagnosis.md) says of this line, which the alert repeats; "
     "`liverl-tui rules explain ID` shows it, with the ID between the colons of the alert's id"
 )
+CHOOSE = "\n| what you see | what to do |\n|---|---|"
 LIVE = "; *live*"
 MANY = 10  # unknown parts: a text with so many is put together from pieces, and says nothing here
 IN_A_BATCH_SCRIPT = """## In a batch script
@@ -214,7 +215,9 @@ def alerts() -> str:
         "`!` in the interface and "
         "`liverl-tui status` show the alerts of a run with their evidence, `liverl-tui fix` what would correct one, "
         "and [`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
-        "how](../diagnosis.md) has the limits with their reasons.\n"
+        "how](../diagnosis.md) has the limits with their reasons.\n\n"
+        "Where several fixes are listed, the alert of your run shows the one that fits it. The table below such a list "
+        "says how to tell the cases apart yourself: take the first row that you see.\n"
     ]
     heads = dict.fromkeys(rule.look.__module__ for rule in RULES)
     shown: dict[str, None] = {}
@@ -233,7 +236,7 @@ def alerts() -> str:
     for text in _texts():
         if text.module.is_relative_to(alert_texts.PACKAGE / "watch") and text.kind not in ("log", "..."):
             function = getattr(import_module(f"liverl.watch.{text.module.stem}"), text.function)
-            parts.append(_told(text.kind, [text], meaning_of(function)))
+            parts.append(_told(text.kind, [text], meaning_of(function), cases=cases_of(function, text.kind)))
     return _joined(parts)
 
 
@@ -251,9 +254,8 @@ def _alert(kind: str, of: list[Rule]) -> str:
         own = [one for one in here if one.function == rule.look.__name__]
         found += own or here
     said = " ".join(_said(kind, rule) for rule in of)
-    if not any(rule in FILE_RULES for rule in of):
-        return _told(kind, found, said, LIVE)
-    return _told(kind, found, said)
+    cases = [case for rule in of for case in cases_of(rule.look, kind)]
+    return _told(kind, found, said, "" if any(rule in FILE_RULES for rule in of) else LIVE, cases)
 
 
 def _said(kind: str, rule: Rule) -> str:
@@ -262,15 +264,44 @@ def _said(kind: str, rule: Rule) -> str:
     parts = [f"{own[:1].upper()}{own[1:].rstrip('.')}."] if own else []
     parts.append(meaning_of(rule.look))
     if rule.hold:
-        parts.append(f"Raised after {rule.hold:g} s of it.")
+        parts.append(f"It is raised once that has lasted {rule.hold:g} s.")
     return " ".join(parts)
 
 
 def meaning_of(function: Callable[..., Any]) -> str:
-    """What a function that raises an alert says of it. Its parameters have a paragraph of their own; it is left out."""
+    """What a function that raises an alert says of it. Its parameters have a paragraph of their own; that is left out,
+    and so is its list of cases."""
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
-    said = " ".join(one for one in paragraphs if not one.startswith("``"))
+    said = " ".join(one for one in paragraphs if not one.startswith(("``", "- ")))
     return _doc(said, vars(inspect.getmodule(function)))
+
+
+def cases_of(function: Callable[..., Any], kind: str) -> list[tuple[str, str]]:
+    """How to choose between the fixes of an alert: what is seen, and what to do then. A function that raises it says so
+    in a list of its docstring, ``- what is seen -> what to do``; with ``KIND:`` in front for one of several alerts.
+
+    Raises:
+        ValueError: an entry has no arrow, or more than one.
+    """
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    entries = [
+        " ".join(entry.split())
+        for one in paragraphs
+        if one.startswith("- ")
+        for entry in re.split(r"^- ", one, flags=re.MULTILINE)[1:]
+    ]
+    found = []
+    for entry in entries:
+        of, colon, rest = entry.partition(": ")
+        if colon and re.fullmatch(r"[a-z]+(?:_[a-z]+)+", of):
+            if of != kind:
+                continue
+            entry = rest
+        seen, arrow, do = entry.partition(" -> ")
+        if not arrow or " -> " in do:
+            raise ValueError(f"{kind}: no case, which is `what is seen -> what to do`: {entry}")
+        found.append((seen, do))
+    return found
 
 
 def _shortened(text: str) -> str:
@@ -278,7 +309,9 @@ def _shortened(text: str) -> str:
     return re.sub(r"\.{3}(?:[\s,;:]*\.{3})+|\.{4,}", UNKNOWN, plain(text))
 
 
-def _told(kind: str, found: list[Texts], said: str, where: str = "") -> str:
+def _told(
+    kind: str, found: list[Texts], said: str, where: str = "", cases: Sequence[tuple[str, str]] = ()
+) -> str:
     lines = [f"\n### {kind}\n"]
     if said:
         lines.append(f"{said}\n")
@@ -289,7 +322,15 @@ def _told(kind: str, found: list[Texts], said: str, where: str = "") -> str:
     if levels:
         lines.append(f"- Severity: {' or '.join(levels)}{where}")
     lines += [LOGGED] if kind == "log" else fixes([fix for one in found for fix in one.fix])
+    if cases:
+        lines += [CHOOSE, *(f"| {_cell(seen)} | {_cell(do)} |" for seen, do in cases)]
     return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A part of a case as a cell of a table, which begins with a capital."""
+    shown = cell(_doc(text))
+    return shown[:1].upper() + shown[1:]
 
 
 def fixes(texts: list[str]) -> list[str]:
@@ -382,7 +423,8 @@ def exit_codes() -> str:
         "also means that the backend of the run died without a result: `liverl-tui up --run NAME` starts another one, "
         "which adopts what still runs.\n"
         "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
-        "- 75: the message names the processes that are left; end them before the next attempt.\n"
+        "- 75: the message names the processes and sandboxes that are left. End the processes: the next attempt is "
+        "refused while they live. `liverl-tui clean --sandboxes` removes sandboxes.\n"
         "- 124: the run goes on; ask again, or wait longer.\n"
         "- 130: Ctrl-C ended a command that only shows or waits; the run goes on. In `up --no-ui`, Ctrl-C stops the "
         "run, and the code is 5.\n"
@@ -396,7 +438,7 @@ def json_page() -> str:
         "only "
         "added. "
         "`liverl-tui schema NAME` prints the schema of each, and [`schemas/`](../../schemas) has copies. [Files, "
-        "JSON](../scripts.md) explains them.\n"
+        "JSON, and use as a library](../scripts.md) explains them.\n"
     ]
     for name, published in SCHEMAS.items():
         if name != "config":

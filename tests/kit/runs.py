@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kit.waiting import wait_until
+from kit.waiting import PATIENCE_S, wait_until
 from liverl.control import blocking
 from liverl.control.messages import BackendDead, BackendSilent
 from liverl.daemon.launch import start_backend
@@ -64,7 +64,7 @@ def toy(name: str, *argv: str, **changes: Any) -> ServiceSpec:
         "name": name,
         "kind": "task",
         "argv": (sys.executable, "-S", str(TOY), *argv),
-        "probes": DEAF if argv[:1] == ("deaf",) else Probes(),
+        "probes": DEAF if argv and argv[0] in ("deaf", "deaf-until") else Probes(),
         "restart": QUICK,
         "stop": QUICK_STOP,
         **changes,
@@ -113,7 +113,17 @@ class ToyRun:
             pass
 
     def snapshot(self) -> Snapshot:
-        return blocking.snapshot(self.run_dir)
+        """The state as the backend says it. On a busy machine that may take longer than a client waits for it."""
+
+        def answer() -> Snapshot | None:
+            try:
+                return blocking.snapshot(self.run_dir)
+            except BackendSilent:
+                return None
+
+        found = wait_until(answer, what="the backend's answer")
+        assert found is not None
+        return found
 
     def service(self, name: str) -> ServiceStatus:
         found = self.snapshot().service(name)
@@ -124,7 +134,7 @@ class ToyRun:
         return blocking.command(self.run_dir, name, **args)
 
     def until(
-        self, name: str, state: str | Callable[[ServiceStatus], bool], seconds: float = 60.0
+        self, name: str, state: str | Callable[[ServiceStatus], bool], seconds: float = PATIENCE_S
     ) -> ServiceStatus:
         """Wait for a service's state."""
 
@@ -137,7 +147,7 @@ class ToyRun:
         assert found is not None
         return found
 
-    def result(self, seconds: float = 60.0) -> Result:
+    def result(self, seconds: float = PATIENCE_S) -> Result:
         """Wait for the run's end."""
         found = wait_until(lambda: RunDir(self.run_dir).read_result(), seconds, "result.json")
         assert found is not None
@@ -160,7 +170,7 @@ class ToyRun:
         def all_there() -> bool:
             nonlocal told
             try:
-                told = told or self.snapshot()
+                told = told or blocking.snapshot(self.run_dir)
             except BackendSilent:
                 return False
             except BackendDead:
@@ -198,26 +208,32 @@ class ToyRun:
         """End what this test started, by pid."""
         members: set[int] = set()
         try:
-            snapshot = self.snapshot()
+            snapshot = blocking.snapshot(self.run_dir)
             members = {pid for s in snapshot.services for pid in s.members}
             self.command("stop", now=True)
             wait_until(lambda: RunDir(self.run_dir).read_result(), GRACE_S)
         except Exception:
             pass
-        ending = {*self.tagged(), *members, *self.backends}
-        # What shows no sign of the run any more hangs under what does, or under its keeper.
+        # A process that one scan found may have started another one before it died, which writes into the directory
+        # that is removed next: scan until nothing of the run is left.
+        self._kill({*self.tagged(), *members, *self.backends})
+        wait_until(lambda: not self._kill(set(self.tagged())), what="the end of all processes of the run")
+
+    def _kill(self, pids: set[int]) -> bool:
+        """Kill those of ``pids`` that live, with all that hangs under them; whether there was any."""
         table = procfs.scan()
-        while found := {pid for pid, proc in table.items() if proc.ppid in ending} - ending:
-            ending |= found
-        ending -= {os.getpid()}
+        ending = {pid for pid in pids if pid in table and not table[pid].zombie} - {os.getpid()}
+        # What shows no sign of the run any more hangs under what does, or under its keeper.
+        while under := {p for p, proc in table.items() if proc.ppid in ending and not proc.zombie} - ending:
+            ending |= under
         for pid in ending:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        # Until then a process may write into the directory, which is removed next.
-        left = [proc for pid in ending if (proc := procfs.read_proc(pid)) is not None and not proc.zombie]
+        left = [table[pid] for pid in ending]
         wait_until(lambda: not any(procfs.alive(proc.pid, proc.tick) for proc in left), what="their end")
+        return bool(ending)
 
 
 def change_of(run: ToyRun) -> PlanChange:

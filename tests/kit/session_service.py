@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from kit.token_replica import TokenReplica, call_text
+from kit.waiting import PATIENCE_S
 from liverl.sessions.replica_file import file_digest, replica_file
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
@@ -77,8 +78,8 @@ class Service:
         path = self.dir / "sessions" / f"status.{len(self.processes)}.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
-    async def until(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 60
+    async def until(self, condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, self.text()
             await asyncio.sleep(0.02)
@@ -87,7 +88,7 @@ class Service:
         await self.until(lambda: self.report().get("state") == "serving")
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self.processes[-1].wait, 60)
+        return await asyncio.to_thread(self.processes[-1].wait, PATIENCE_S)
 
     async def control(
         self, method: str, path: str, body: Any = None, key: str = "sk-control"

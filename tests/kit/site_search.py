@@ -1,9 +1,13 @@
-"""What MkDocs calls after it has built the site: one letter of its search is corrected.
+"""What MkDocs calls after it has built the site: its search is corrected in two places.
 
 lunr, the search of mkdocs-material, keeps the words of all pages as an automaton, in which states count as equal that
 have the same text: letter and number of each next state, one after the other. So "1" to state 23 is "12" to state 3,
 and on a site with many numbers whole words are exchanged for others: `exit code 3` found nothing. A comma between
 them tells them apart.
+
+Its words are cut at dashes, and words such as "like", "since" and "all" are in no index: the options `--like`,
+`--since` and `--all` could not be found. An option is a further word of its own, with dashes at which nothing is cut;
+docs/site/site.js asks for it in the same form.
 """
 
 from __future__ import annotations
@@ -14,6 +18,22 @@ from typing import Any
 
 _WORKERS = "assets/javascripts/workers/search.*.js"
 _STATE = re.compile(r"\b(\w)=\1\+(\w)\+(\w)\.id\b")
+_WORD = re.compile(
+    r"(?P<words>\w)\.push\(new lunr\.Token\((?P<text>\w)\.slice\((?P<start>\w),(?P<end>\w)\)\.toLowerCase\(\),"
+    r"(?P<at>\{position:[^}]*\})\)\)"
+)
+_PLACES = re.compile(r"\bfor\(let (?P<one>\w) of (?P<all>\w)\.sort\(\((\w),(\w)\)=>\3-\4\)\)")
+# The option that a word of a text begins, "" if it begins none: two dashes, or one before a single letter. U+2010 is a
+# hyphen at which the search cuts nothing.
+_OPTION_OF = r"""
+function optionOf(text, start) {
+  const dashes = /(?:^|[^\w-])(--?)$/.exec(text.slice(Math.max(0, start - 3), start));
+  if (!dashes) return "";
+  const word = /^[\w-]*/.exec(text.slice(start, start + 80))[0];
+  if (dashes[1].length === 1 && word.length > 1) return "";
+  return (dashes[1] + word).toLowerCase().replace(/-/g, "\u2010");
+}
+"""
 
 
 def on_post_build(config: Any) -> None:
@@ -23,7 +43,7 @@ def on_post_build(config: Any) -> None:
         ValueError: the search of this version of mkdocs-material is another one.
     """
     (worker,) = Path(config["site_dir"]).glob(_WORKERS)
-    worker.write_text(told_apart(worker.read_text("utf-8")), "utf-8")
+    worker.write_text(with_options(told_apart(worker.read_text("utf-8"))), "utf-8")
 
 
 def told_apart(source: str) -> str:
@@ -36,3 +56,26 @@ def told_apart(source: str) -> str:
     if places != 1:
         raise ValueError(f"{places} places in the search name a state of lunr's words; expected 1")
     return corrected
+
+
+def with_options(source: str) -> str:
+    """The search worker with a further word for each option of a command that a text names.
+
+    Raises:
+        ValueError: there is not exactly one place for it.
+    """
+
+    def further(word: re.Match[str]) -> str:
+        option = f"optionOf({word['text']},{word['start']})"
+        return f"{word[0]},{option}&&{word['words']}.push(new lunr.Token({option},{word['at']}))"
+
+    def once(
+        places: re.Match[str],
+    ) -> str:  # an option and its first word stand at one place, which is marked once
+        return places[0].replace(f"{places['all']}.sort", f"[...new Set({places['all']})].sort")
+
+    for pattern, new, what in ((_WORD, further, "make a word of a text"), (_PLACES, once, "mark words")):
+        source, places = pattern.subn(new, source)
+        if places != 1:
+            raise ValueError(f"{places} places in the search {what}; expected 1")
+    return source + _OPTION_OF

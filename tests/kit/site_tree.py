@@ -2,8 +2,8 @@
 
 The pages are those of ``docs/`` and what they link to in the rest of the repository. Links are written anew, since
 pages of other folders stand below ``project/``, ``examples/`` and ``files/``; ``docs/commands.md`` becomes a page for
-each command, and the catalogue of causes a page for each program. Nothing else is changed: what a forge shows is what
-the site shows.
+each command and one of all options, and the catalogue of causes a page for each program. Nothing else is changed: what
+a forge shows is what the site shows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ OWN = ("site/site.css", "site/site.js")  # style and script of the site, which n
 # How much a page counts in the search, by the beginning of its place (1 is usual): who asks comes for a guide, and
 # 1,500 causes hold every word.
 BOOST = {
+    "guides/your-agent": 6.3,  # before others' agents, whose guides have the word as often
     "guides/": 6.0,
     "concepts/": 4.0,
     "start": 6.0,
@@ -31,6 +32,7 @@ BOOST = {
     "interface": 2.0,
     "reference/exit-codes": 6.0,
     "reference/alerts": 3.0,
+    "reference/commands/options": 0.02,  # for their names: its headings hold common words
     "reference/commands/": 2.0,
     "reference/configuration": 2.0,
     "reference/causes/": 0.02,
@@ -43,6 +45,7 @@ _CODE = re.compile(r"`[^`]+`")
 _SPAN = re.compile(r"(`[^`]+`)")  # as _CODE, kept by `split`
 # The name of a page in a sentence: not in code, nor in a link
 _NAMED = re.compile(r"(?<![\w/.(\[`])docs/[\w-]+\.md\b(?![`\]#)])|(?<=[^\]]\()docs/[\w-]+\.md(?=\)|, )")
+_OPTION = re.compile(r"(?:^|(?<=[ ,/]))--?[a-z][\w-]*")
 _ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
 
 
@@ -183,12 +186,37 @@ def command_tree() -> dict[str, str]:
     ]
     head, _ = moved(COMMANDS, command_pages.HEAD, index)
     made = {index: head + "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n"}
+    made[f"{command_pages.FOLDER}/options.md"] = options_page(found)
     for top in (one for one in found if " " not in one.words):
         own = [one for one in found if one.words.startswith(f"{top.words} ")]
         here = f"{command_pages.FOLDER}/{top.words}.md"
         first, *others = [moved(COMMANDS, command_pages.section(one), here)[0] for one in (top, *own)]
         made[f"{command_pages.FOLDER}/{top.words}.md"] = first.lstrip().removeprefix("#") + "".join(others)
     return made
+
+
+def options_page(of: tuple[command_pages.Command, ...]) -> str:
+    """All options by their names, each with its meanings and the commands that have it: who reads ``--since`` in a
+    script does not know of which command it is."""
+    here = f"{command_pages.FOLDER}/options.md"
+    meanings: dict[str, dict[str, list[command_pages.Command]]] = {}
+    for one in of:
+        for term, text in one.terms:
+            if names := _OPTION.findall(term):
+                title = ", ".join(sorted(names, key=len, reverse=True))
+                meanings.setdefault(title, {}).setdefault(text, []).append(one)
+    parts = [
+        "# Options\n\nEvery option, and the commands that have it. The page of a command lists its own: "
+        f"[Commands]({relative(here, f'{command_pages.FOLDER}/index.md')}).\n"
+    ]
+    for title, texts in sorted(meanings.items(), key=lambda item: item[0].lstrip("-")):
+        rows = [
+            f"| {', '.join(f'[`{one.words}`]({relative(here, _place_of(one))})' for one in having)} "
+            f"| {command_pages.cell(text)} |"
+            for text, having in texts.items()
+        ]
+        parts.append("\n".join([f"\n## {title}\n", "| of | meaning |", "|---|---|", *rows]) + "\n")
+    return "".join(parts)
 
 
 # -- Markdown of forges, to that of MkDocs

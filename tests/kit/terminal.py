@@ -24,6 +24,8 @@ from typing import Any
 
 import pyte
 
+from kit.waiting import PATIENCE_S
+
 KEYS = {
     "enter": "\r",
     "escape": "\x1b",
@@ -47,6 +49,7 @@ KEYS = {
 # The protocol of kitty for keys, which the emulator would print instead of passing it over.
 _KITTY = re.compile(rb"\x1b\[[<>=][0-9;]*u")
 RAW_BYTES = 1 << 18
+SLOW_READ_S = 0.02  # of a slow line, between two reads
 _ALTERNATE = 1049  # DEC's private mode: the screen of full-screen programs
 # What would make the program under test behave differently on the machine of whoever runs it.
 NOT_INHERITED = (
@@ -95,10 +98,13 @@ class Terminal:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         tap: Callable[[float, bytes], object] | None = None,
+        rate: float | None = None,
     ) -> None:
         """``size``: columns and rows. ``env``: the whole environment; by default ``clean_environment()``. ``tap``: gets
-        each piece of output with the monotonic time of its arrival, in another thread."""
+        each piece of output with the monotonic time of its arrival, in another thread. ``rate``: bytes a second that
+        the line carries, behind the 8 KiB that the kernel keeps; None: as many as come."""
         self._tap = tap
+        self._rate = rate
         self.bytes = 0  # sent by the program so far
         self.raw = b""  # the newest of them, ``RAW_BYTES`` at most
         self.screen = Screen(*size)
@@ -128,14 +134,17 @@ class Terminal:
     # -- looking
 
     def _read(self) -> None:
+        most = 65536 if self._rate is None else max(1, round(self._rate * SLOW_READ_S))
         while True:
             # A terminal that somebody reads stays open: hang_up has to be able to end this first.
             if self._hang_up in select.select([self._master, self._hang_up], [], [])[0]:
                 return
             try:
-                data = os.read(self._master, 65536)
+                data = os.read(self._master, most)
             except OSError:
                 data = b""
+            if self._rate is not None:
+                time.sleep(len(data) / self._rate)
             if data and self._tap is not None:
                 self._tap(time.monotonic(), data)
             with self._news:
@@ -176,7 +185,7 @@ class Terminal:
         return "\n".join(self.lines)
 
     def wait_for(
-        self, wanted: str | Callable[[str], object], seconds: float = 60.0, what: str | None = None
+        self, wanted: str | Callable[[str], object], seconds: float = PATIENCE_S, what: str | None = None
     ) -> float:
         """Wait until the screen shows a text, or a function of its text is true. Returns the seconds from the
         start of the program to the arrival of the output that made it so.
@@ -232,7 +241,7 @@ class Terminal:
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = PATIENCE_S) -> int:
         """The program's exit code, once it has ended; negative: the signal that ended it.
 
         Raises:

@@ -84,6 +84,15 @@ def main() -> None:
             time.sleep(0.02)
         print("leaving", flush=True)
         sys.exit(int(ARGS[0]))
+    if (
+        MODE == "deaf-until"
+    ):  # ignores signals, and leaves once a file with this name is in the run's directory
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        print("deaf", flush=True)
+        while not os.path.exists(os.path.join(os.environ["LIVERL_RUN_DIR"], ARGS[0])):
+            time.sleep(0.02)
+        sys.exit(0)
     if MODE == "raise":
         raise ValueError("the toy cannot go on")
     if MODE == "deaf":

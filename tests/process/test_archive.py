@@ -142,7 +142,10 @@ def test_an_archive_holds_what_is_worth_keeping(make: Make, artifacts: Path) -> 
     assert tail.startswith("[the first ") and tail.splitlines()[1] == "old line"
     metadata = yaml.safe_load((folder / "metadata.yaml").read_text())
     assert (metadata["id"], metadata["run"], metadata["status"]) == ("run_001", "tests/toy", "failed")
-    assert metadata["trials"] == {"total": 1, "finished": 0} and metadata["left_out"] == []
+    assert (
+        metadata["trials"] == {"total": 1, "finished": 0, "kept": 1, "steps": [1]}
+        and metadata["left_out"] == []
+    )
     (row,) = Ledger(artifacts).rows()
     assert row["archive"] == "artifacts/archives/run_001"
     assert sorted(str(path) for path in run.run_dir.rglob("*")) == before

@@ -17,7 +17,7 @@ import pytest
 from kit.cli import run_cli
 from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
-from kit.waiting import wait_until
+from kit.waiting import PATIENCE_S, wait_until
 
 import liverl
 from liverl.control import front
@@ -251,6 +251,11 @@ class Backend:
         self.past.append(f"record {now} {who}")
         return self.unwritten
 
+    def let_go(self) -> None:
+        """The loop goes on; what is sent from now on is waited for, however long a slow machine takes."""
+        front.TAKE_S = PATIENCE_S
+        self.hold.set()
+
     def kill(self, who: str) -> int | None:
         self.past.append("kill")
         return None
@@ -315,7 +320,7 @@ def test_where_no_other_can_be_started_the_loop_ends_the_run_itself(backend: Bac
     assert "its keeper does not answer" in answer["ok"]["text"]
     wait_until(lambda: backend.past[-1] == "replace", what="the attempt")
     assert backend.past == ["held", "record True me", "kill", "replace"]
-    backend.hold.set()
+    backend.let_go()
     assert client.read() == {"id": 9, "ok": {"text": "hold"}}  # and no second answer to the stop
     client.send(id=3, name="x")
     assert client.read()["id"] == 3
@@ -328,7 +333,7 @@ def test_a_stop_is_answered_once_and_done_once(backend: Backend, tmp_path: Path)
     client.send(id=2, name="stop", args={})
     text = client.read()["ok"]["text"]
     assert "(it could not be recorded: the disk is full)" in text
-    backend.hold.set()
+    backend.let_go()
     assert client.read()["id"] == 9
     client.send(id=3, name="x")
     assert client.read()["id"] == 3
@@ -354,7 +359,7 @@ def test_what_waits_for_a_busy_loop_is_bounded(backend: Backend, tmp_path: Path)
     for number in range(20):
         client.send(id=number + 1000, do="events")
     assert [client.read()["id"] for _ in range(20)] == list(range(1000, 1020))
-    backend.hold.set()
+    backend.let_go()
     assert client.read()["id"] == 9
     client.send(id=3, name="last")
     assert client.read()["id"] == 3

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from kit.cli import MAIN, run_cli
+from kit.injected import begins_with
 from kit.made_checkpoints import cut, embedded, fsdp, megatron, merger
 from kit.runs import make_run, toy
 from kit.waiting import wait_until
@@ -146,7 +146,7 @@ def test_without_validation_the_training_reward_names_the_best_and_says_so(ended
     assert (told["score"], told["no_score"]) == ("critic/score/mean", "its metrics have no validation")
     words = "best: step 5, by training reward: mean 0.6667 of the 3 steps up to it, as its metrics have no validation"
     assert words in run_cli("checkpoints", "ls", ended).stdout
-    assert words in run_cli("disk", ended).stdout
+    assert words in " ".join(run_cli("disk", ended).stdout.split()), "wrapped"
     (ended / "attempt_001").mkdir(exist_ok=True)
     (ended / "attempt_001" / "report.md").write_text("# Report\n")
     report = run_cli("report", ended).stdout
@@ -190,25 +190,37 @@ def test_only_what_was_shown_goes(ended: Path) -> None:
     assert steps_of(ended) == [2, 5, 6, 7, 8], "5 was the newest when it was shown, and 7 was not shown"
 
 
-def test_a_prune_that_was_killed_leaves_no_half_checkpoint(ended: Path) -> None:
+# The first file of a checkpoint is removed, and then nothing more: the process stays in the middle.
+STAYS = """
+import os, time
+unlink = os.unlink
+def stays(*args, **kwargs):
+    unlink(*args, **kwargs)
+    if os.path.exists({half!r}):
+        open({reached!r}, "w").close()
+        time.sleep(600)
+os.unlink = stays
+"""
+
+
+def test_a_prune_that_was_killed_leaves_no_half_checkpoint(ended: Path, tmp_path: Path) -> None:
     """It gets another name before anything of it goes; the next prune removes the rest."""
-    base = ended / "checkpoints"
-    many = base / "global_step_1" / "actor" / "many"
-    many.mkdir()
-    for number in range(20_000):
-        os.mknod(many / f"{number:05}")
+    half, reached = ended / "checkpoints" / ".global_step_1.removed", tmp_path / "reached"
+    env = begins_with(tmp_path / "site", STAYS.format(half=str(half), reached=str(reached)))
     process = subprocess.Popen(
-        [*MAIN, "checkpoints", "prune", str(ended), "--keep", "1", "--yes"], stdout=subprocess.DEVNULL
+        [*MAIN, "checkpoints", "prune", str(ended), "--keep", "1", "--yes"],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **env},
     )
     try:
-        wait_until(lambda: (base / ".global_step_1.removed").exists() or process.poll() is not None)
-        process.send_signal(signal.SIGKILL)
+        wait_until(lambda: reached.exists() or process.poll() is not None, what="the first removed file")
+        assert process.poll() is None
     finally:
         process.kill()
         process.wait()
     assert 1 not in steps_of(ended)
     left = asked("ls", ended)["half_removed"]
-    assert left == [str(base / ".global_step_1.removed")], "it was killed in the middle"
+    assert left == [str(half)], "it was killed in the middle"
     asked("prune", ended, "--keep", 1, "--yes")
     assert not asked("ls", ended)["half_removed"] and steps_of(ended) == [2, 5, 6]
 
@@ -356,13 +368,17 @@ def test_weights_that_are_merged_already_are_named(ended: Path, tmp_path: Path) 
     assert steps_of(ended) == [2, 3, 5, 6]
 
 
+def aside_of(base: Path, number: int = 1) -> list[str]:
+    return sorted(name for name in os.listdir(base / f"set_aside_{number:03d}") if name.startswith("global"))
+
+
 def test_a_run_goes_back_to_a_checkpoint_and_the_later_ones_are_set_aside(ended: Path) -> None:
     base = ended / "checkpoints"
     told = asked("back", ended, "global_step_3")
     assert (told["step"], told["later"], told["set_aside"]) == (3, [4, 5, 6], str(base / "set_aside_001"))
     assert told["next"].startswith("liverl-tui up --resume tests/ended")
     assert (steps_of(ended), (base / LATEST).read_text()) == ([1, 2, 3], "3")
-    assert sorted(os.listdir(base / "set_aside_001")) == ["global_step_4", "global_step_5", "global_step_6"]
+    assert aside_of(base) == ["global_step_4", "global_step_5", "global_step_6"]
     rows = {row["step"]: row for row in asked("ls", ended)["rows"]}
     assert list(rows) == [1, 2, 3] and rows[3]["newest"]
     again = run_cli("checkpoints", "back", ended, "1")
@@ -393,3 +409,187 @@ def test_a_run_that_begins_meanwhile_keeps_its_checkpoints(ended: Path) -> None:
         done = run_cli("checkpoints", "back", ended, "2")
     assert done.returncode == 1, done
     assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
+
+
+def test_going_back_is_undone_with_the_mark_as_it_was(ended: Path) -> None:
+    base = ended / "checkpoints"
+    asked("back", ended, "3")
+    planned = asked("back", ended, "--undo")
+    assert (planned["undone"], planned["step"], planned["later"]) == (False, 5, [4, 5, 6])
+    assert steps_of(ended) == [1, 2, 3], "--json alone moves nothing"
+    nobody = run_cli("checkpoints", "back", ended, "--undo")
+    assert nobody.returncode == 0 and "nothing was moved: there is no terminal to ask" in nobody.stdout
+    assert steps_of(ended) == [1, 2, 3]
+    assert asked("back", ended, "--undo", "--yes")["undone"]
+    assert (steps_of(ended), (base / LATEST).read_text()) == ([1, 2, 3, 4, 5, 6], "5")
+    assert not (base / "set_aside_001").exists()
+    again = run_cli("checkpoints", "back", ended, "--undo", "--yes")
+    assert again.returncode == 1 and "nothing is set aside in" in again.stderr, again
+
+
+def test_an_undo_is_asked_for_in_a_terminal(ended: Path) -> None:
+    asked("back", ended, "3")
+    assert "moved back" not in typed(ended, "n") and steps_of(ended) == [1, 2, 3]
+    assert "moved back: 3 checkpoints" in typed(ended, "y") and steps_of(ended) == [1, 2, 3, 4, 5, 6]
+
+
+def typed(run_dir: Path, answer: str) -> str:
+    """What an undo prints to a user who answers so."""
+    user, terminal = pty.openpty()
+    try:
+        os.write(user, f"{answer}\n".encode())
+        command = [*MAIN, "checkpoints", "back", str(run_dir), "--undo"]
+        done = subprocess.run(
+            command, check=False, stdin=terminal, capture_output=True, text=True, timeout=120
+        )
+    finally:
+        os.close(user)
+        os.close(terminal)
+    assert done.returncode == 0 and "Move them back into" in done.stderr, done
+    return done.stdout
+
+
+def test_what_was_set_aside_comes_back_folder_by_folder(ended: Path) -> None:
+    asked("back", ended, "3")
+    asked("back", ended, "1")
+    assert asked("back", ended, "--undo", "--yes")["later"] == [2, 3], "the newest first"
+    assert asked("back", ended, "set_aside_001", "--undo", "--yes")["step"] == 5
+    assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_that_was_set_aside_without_a_record_comes_back(ended: Path) -> None:
+    """As all that older versions have set aside: the newest whole one is the one to go on from."""
+    base = ended / "checkpoints"
+    asked("back", ended, "3")
+    (base / "set_aside_001" / "went_back.json").unlink()
+    assert asked("back", ended, "--undo", "--yes")["step"] == 6
+    assert ((base / LATEST).read_text(), steps_of(ended)) == ("6", [1, 2, 3, 4, 5, 6])
+
+
+def test_an_undo_that_was_interrupted_is_finished(ended: Path) -> None:
+    base = ended / "checkpoints"
+    asked("back", ended, "3")
+    (base / "set_aside_001" / "global_step_4").rename(base / "global_step_4")
+    assert asked("back", ended, "--undo", "--yes")["later"] == [5, 6]
+    assert ((base / LATEST).read_text(), steps_of(ended)) == ("5", [1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.parametrize("newer", [5, 7])
+def test_checkpoints_of_two_attempts_are_not_mixed(ended: Path, newer: int) -> None:
+    """Of the same name, or a later one: the command that it names brings them back, and keeps the new ones."""
+    asked("back", ended, "3")
+    fsdp(ended / "checkpoints", newer)
+    done = run_cli("checkpoints", "back", ended, "--undo", "--yes")
+    words = f"checkpoints of step {newer} have come since it went back"
+    assert done.returncode == 1 and words in done.stderr, done
+    assert f"checkpoints back {ended} set_aside_001 --undo" in done.stderr
+    assert steps_of(ended) == [1, 2, 3, newer]
+    asked("back", ended, "3")
+    assert asked("back", ended, "set_aside_001", "--undo", "--yes")["step"] == 5
+    assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
+    assert aside_of(ended / "checkpoints", 2) == [f"global_step_{newer}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--undo", "4"), 2, "--undo takes no step, found '4'"),
+        (("--undo", "set_aside_009"), 1, "has no set_aside_009 in"),
+        (("3", "--yes"), 2, "--yes is for --undo"),
+        ((), 2, "give STEP, to which to go back, or --undo"),
+    ],
+)
+def test_what_cannot_be_undone_is_refused(
+    ended: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    asked("back", ended, "3")
+    done = run_cli("checkpoints", "back", ended, *arguments)
+    assert done.returncode == code and words in done.stderr, done
+    assert steps_of(ended) == [1, 2, 3]
+
+
+def test_a_live_run_goes_neither_back_nor_forth(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path, [toy("trainer", "sleep", kind="trainer", ends_run=True, restart=NEVER)], name="live"
+    )
+    fill(run.run_dir)
+    aside = run.run_dir / "checkpoints" / "set_aside_001"
+    aside.mkdir()
+    (run.run_dir / "checkpoints" / "global_step_6").rename(aside / "global_step_6")
+    run.start()
+    try:
+        run.until("trainer", "ready")
+        for arguments in (("2",), ("--undo", "--yes")):
+            done = run_cli("checkpoints", "back", run.run_dir, *arguments)
+            assert done.returncode == 1 and "its checkpoints are moved only once it has ended" in done.stderr
+            assert "it is running (pid " in done.stderr
+        assert steps_of(run.run_dir) == [1, 2, 3, 4, 5]
+    finally:
+        run.end()
+
+
+def test_an_attempt_that_begins_meanwhile_keeps_its_checkpoints_where_they_are(ended: Path) -> None:
+    asked("back", ended, "3")
+    with (ended / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run_cli("checkpoints", "back", ended, "--undo", "--yes")
+    assert done.returncode == 1 and steps_of(ended) == [1, 2, 3], done
+
+
+def test_what_was_set_aside_is_removed_when_it_is_asked_for(ended: Path) -> None:
+    base = ended / "checkpoints"
+    asked("back", ended, "3")
+    (listed,) = asked("ls", ended)["set_aside"]
+    assert (listed["steps"], listed["back_to"]) == ([4, 5, 6], 3) and listed["bytes"] > 0
+    shown = run_cli("checkpoints", "ls", ended).stdout
+    assert "set_aside_001" in shown and "--undo" in shown and "--set-aside" in shown
+    assert asked("prune", ended, "--keep", 9, "--yes")["rows"] == [], "--keep alone leaves them"
+    before = asked("prune", ended, "--set-aside")
+    assert [row["step"] for row in before["rows"]] == [4, 5, 6] and not before["removed"]
+    assert aside_of(base) == ["global_step_4", "global_step_5", "global_step_6"]
+    text = run_cli("checkpoints", "prune", ended, "--set-aside").stdout
+    assert "its validation 0.9 is higher than that of every other one (0.75 at most)" in text
+    told = asked("prune", ended, "--set-aside", "--yes")
+    assert told["bytes"] == sum(row["bytes"] for row in before["rows"]) > 0 and not told["failed"]
+    assert not (base / "set_aside_001").exists() and steps_of(ended) == [1, 2, 3]
+    none = run_cli("checkpoints", "prune", ended, "--set-aside", "--yes")
+    assert none.returncode == 0 and "nothing to remove: nothing is set aside" in none.stdout
+
+
+def test_both_go_with_both_options_and_an_exported_one_stays(ended: Path) -> None:
+    (ended / "exports.json").write_text(json.dumps([{"step": 5, "target": "/models/5", "at": 1.0}]))
+    asked("back", ended, "3")
+    told = asked("prune", ended, "--set-aside", "--keep", 1, "--yes")
+    assert [row["step"] for row in told["rows"]] == [1, 4, 6] and steps_of(ended) == [2, 3]
+    assert aside_of(ended / "checkpoints") == ["global_step_5"]
+    assert "exported to /models/5" in {row["keeps"] for row in told["kept"]}
+
+
+def test_nothing_is_removed_of_a_run_that_was_not_named(ended: Path) -> None:
+    """The newest run that has ended is another one tomorrow: a script would remove its checkpoints."""
+    root = ended.parents[1]
+    done = run_cli("checkpoints", "prune", "--keep", "1", "--yes", "--run-root", root)
+    assert done.returncode == 2 and f"checkpoints prune {ended} --keep 1 --yes" in done.stderr, done
+    assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
+    listed = run_cli("checkpoints", "prune", "--keep", "1", "--run-root", root)
+    assert listed.returncode == 0 and "nothing was removed" in listed.stdout, listed
+    neither = run_cli("checkpoints", "prune", ended, "--yes")
+    assert neither.returncode == 2 and "give --keep N, --set-aside or both" in neither.stderr
+
+
+def test_the_disk_names_what_each_command_removes(ended: Path) -> None:
+    """One measure: what ``disk`` announces is what ``prune`` says that it removes, and then has removed."""
+    asked("back", ended, "3")
+    shown = json.loads(run_cli("disk", ended, "--json").stdout)
+    rows = {row["kind"]: row for row in shown["rows"]}
+    for kind, options in (("checkpoints", ("--keep", "1")), ("checkpoints set aside", ("--set-aside",))):
+        going = asked("prune", ended, *options)["rows"]
+        assert rows[kind]["goes"] == sum(row["bytes"] for row in going) > 0
+        assert rows[kind]["goes"] < rows[kind]["bytes"]
+        assert rows[kind]["may_go"] == f"liverl-tui checkpoints prune {ended} {' '.join(options)}"
+        assert asked("prune", ended, *options, "--yes")["bytes"] == rows[kind]["goes"]
+    after = {row["kind"]: row for row in json.loads(run_cli("disk", ended, "--json").stdout)["rows"]}
+    assert "checkpoints set aside" not in after and after["checkpoints"]["goes"] == 0
+    logs = rows["logs"]["goes"]
+    cleaned = json.loads(run_cli("clean", ended, "--logs", "--json").stdout)
+    assert logs == sum(row["bytes"] for row in cleaned["rows"] if row["what"] == "logs") > 0

@@ -60,13 +60,15 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean_gpu, "whose", lambda pid, members, own_namespace: ("stranger", None))
 
 
-@pytest.mark.parametrize(("code", "by"), [(TAME, "SIGTERM"), (DEAF, "SIGKILL")])
-def test_it_ends_and_its_memory_is_looked_at_again(code: str, by: str, start: Start, seen: None) -> None:
+@pytest.mark.parametrize(("code", "by", "grace"), [(TAME, "SIGTERM", 60.0), (DEAF, "SIGKILL", 0.3)])
+def test_it_ends_and_its_memory_is_looked_at_again(
+    code: str, by: str, grace: float, start: Start, seen: None
+) -> None:
     process, beside = start(code), start()
     found = holder(process.pid, lambda: nvml(process.pid, beside.pid))
     assert (found.memory, found.note, found.ended) == (300 * MIB, "", False)
     assert "time.sleep(600)" in found.command and found.user
-    ended = end(found, lambda: nvml(process.pid, beside.pid), grace=0.3)
+    ended = end(found, lambda: nvml(process.pid, beside.pid), grace=grace)
     assert (ended.ended, ended.sent, ended.memory_after, ended.note) == (True, by, 0, "")
     assert process.wait(60) == -getattr(signal, by) and beside.poll() is None
 

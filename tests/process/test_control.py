@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from kit.processes import stop_process
+from msgspec.structs import asdict
 
 import liverl
 from liverl.control import blocking, paths
@@ -384,7 +385,7 @@ def test_on_another_host(start):
     process.kill()
     process.wait()
     record = read_backend(run_dir)
-    write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17"})
+    write_atomic(run_dir / "backend.json", {**asdict(record), "host": "n17"})
     with pytest.raises(BackendElsewhere, match="ssh -t n17 'liverl-tui attach") as away:
         liverl.snapshot(run_dir)
     assert away.value.host == "n17"

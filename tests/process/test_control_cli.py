@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import asdict
 
 import liverl
 from liverl.control import blocking
@@ -393,7 +394,7 @@ def test_a_key_of_the_configuration_can_name_the_run(cli, tmp_path):
 def on_another_host(run_dir, **more):
     """Have the record of the run's last backend be another host's."""
     record = read_backend(run_dir)
-    write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17", **more})
+    write_atomic(run_dir / "backend.json", {**asdict(record), "host": "n17", **more})
 
 
 def test_a_requeue_on_another_host_resumes_a_stopped_run_at_once(cli, tmp_path):
@@ -662,7 +663,7 @@ def test_a_run_on_another_host(cli, live):
     run_dir = live()
     kill(run_dir)
     record = read_backend(run_dir)
-    write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17"})
+    write_atomic(run_dir / "backend.json", {**asdict(record), "host": "n17"})
     for command in ("attach", "status", "up"):
         away = cli(command, "--run", run_dir)
         assert away.returncode == 4
@@ -714,7 +715,7 @@ def test_steering(cli, live):
     assert "did you mean proxy? (proxy, replica-0)" in wrong.stderr
     run = f"{run_dir.parent.name}/{run_dir.name}"
     taken = cli("restart", run)
-    assert f"{run} is a run: liverl-tui restart --run {run} SERVICE (proxy, replica-0)" in taken.stderr
+    assert f"{run} is a run: liverl-tui restart --run {run_dir} SERVICE (proxy, replica-0)" in taken.stderr
     assert cli("scale", "many").returncode == 2
     assert "no command scale" in cli("scale", "-1").stderr  # the toy cannot: a minus sign is no option
     waiting = cli("wait", "--for", "done", "--timeout", "0.3")

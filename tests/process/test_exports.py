@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -33,8 +36,11 @@ def test_tables_pictures_and_the_report(run: ToyRun, tmp_path: Path) -> None:
     assert (nothing.returncode, nothing.stdout) == (1, "") and "no metrics yet" in nothing.stderr
     assert run_cli("trials", "export", *which).returncode == 1
     early = run_cli("report", run.run_dir)
-    assert early.returncode == 1 and "has no report: it is written when an attempt ends" in early.stderr
-    assert f"how it is now: liverl-tui status --run {run.run_dir}" in early.stderr
+    assert early.returncode == 0, early.stderr
+    assert re.match(
+        r"# tests/toy, attempt 1: still running, as of \d\d:\d\d:\d\d, no step of this attempt yet\n",
+        early.stdout,
+    )
     steps = [{"step": step, "data": {"critic/score/mean": step / 4, "actor/lr": 0.1}} for step in (1, 2)]
     (run.run_dir / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     folder = run.run_dir / "trials" / "step_0001" / "one-0a1b2c"
@@ -44,6 +50,7 @@ def test_tables_pictures_and_the_report(run: ToyRun, tmp_path: Path) -> None:
     assert table.stdout == "step,critic/score/mean\n1,0.25\n2,0.5\n", table.stderr
     titled = run_cli("metrics", "export", "--key", "Reward", *which)
     assert titled.stdout == table.stdout, "the title of the chart names its metric"
+    assert titled.stderr == "Reward: column critic/score/mean\n" and table.stderr == ""
     wrong = run_cli("metrics", "export", "--key", "critic/score/men", *which)
     assert wrong.returncode == 2 and "did you mean critic/score/mean?" in wrong.stderr
     file = tmp_path / "m.parquet"
@@ -57,6 +64,8 @@ def test_tables_pictures_and_the_report(run: ToyRun, tmp_path: Path) -> None:
     (head,) = run_cli("trials", "export", "--jsonl", *which).stdout.splitlines()
     assert json.loads(head)["task"] == "one"
     assert run_cli("metrics", "export", "--svg", *which).stdout.startswith("<svg ")
+    live = run_cli("report", run.run_dir, "--html").stdout
+    assert "<title>tests/toy, attempt 1: still running, as of " in live and "<svg " in live
     (run.run_dir / "go").touch()
     run.result()
     told = run_cli("report", *which)
@@ -66,3 +75,55 @@ def test_tables_pictures_and_the_report(run: ToyRun, tmp_path: Path) -> None:
     assert page.startswith("<!doctype html>") and "critic/score/mean" in page
     other = run_cli("report", *which, "--attempt", "2")
     assert other.returncode == 1 and "attempt 2 of run tests/toy has no report" in other.stderr
+    assert f"how it is now: liverl-tui status --run {run.run_dir}" in other.stderr
+
+
+def test_the_report_of_an_earlier_attempt_says_that_another_one_runs(run: ToyRun) -> None:
+    (run.run_dir / "go").touch()
+    run.result()
+    (run.run_dir / "go").unlink()
+    run.start(resume=True)
+    run.until("trainer", "ready")
+    now = run_cli("report", run.run_dir)
+    assert now.stdout.startswith("# tests/toy, attempt 2: still running, as of "), now
+    first = run_cli("report", run.run_dir, "--attempt", "1").stdout
+    assert first.startswith("# tests/toy, attempt 1: ") and "still running" not in first.splitlines()[0]
+    assert first.splitlines()[2].startswith("- attempt 2 of this run is still running, as of ")
+    page = run_cli("report", run.run_dir, "--attempt", "1", "--html").stdout
+    assert "<li>attempt 2 of this run is still running, as of " in page
+    (run.run_dir / "go").touch()
+    run.result()
+    ended = run_cli("report", run.run_dir, "--attempt", "1").stdout
+    assert "- a newer attempt of this run has ended since: attempt 2\n" in ended
+    (run.run_dir / "attempt_002" / "report.md").unlink()
+    left = run_cli("report", run.run_dir).stdout
+    assert left.startswith("# tests/toy, attempt 1: ")
+    assert "- attempt 2 of this run began later and has left no report\n" in left
+
+
+def test_the_report_says_what_was_not_looked_at(run: ToyRun) -> None:
+    steps = [{"step": step, "data": {"critic/score/mean": step / 4}} for step in (1, 2)]
+    (run.run_dir / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    folder = run.run_dir / "trials" / "step_0001"
+    for name in ("one-0a1b2c", "two-0a1b2c"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / FILE).write_text(lines(call(request_time=time.time(), calls=1)))
+    os.mkfifo(folder / "two-0a1b2c" / "result.json")
+    (run.run_dir / "go").touch()
+    run.result()
+    for options in ((), ("--html",)):
+        told = run_cli("report", run.run_dir, *options).stdout
+        behind = told.partition("Not looked at")[2]
+        assert "trials/step_0001/two-0a1b2c/result.json" in behind, told
+        assert "files are gone" not in behind
+    shutil.rmtree(folder / "one-0a1b2c")
+    missed = run_cli("report", run.run_dir).stdout.partition("Not looked at")[2]
+    assert "- at least 1 of 2 trials that the run had at its end: their files are gone\n" in missed
+    assert run_cli("clean", run.run_dir, "--all", "--yes").returncode == 0
+    (run.run_dir / "metrics.jsonl").unlink()
+    (run.run_dir / "metrics.jsonl").mkdir()
+    for options in ((), ("--html",)):
+        behind = run_cli("report", run.run_dir, *options).stdout.partition("Not looked at")[2]
+        assert "the trials were removed by liverl-tui clean (" in behind
+        assert "the logs of attempt 1 were removed by liverl-tui clean (" in behind
+    assert "metrics.jsonl" in behind

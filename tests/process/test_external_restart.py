@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from kit.ports import free_port
 from kit.waiting import wait_until
 
 from liverl.external import litellm, port_holders, restart
@@ -30,9 +31,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     made: list[tuple[subprocess.Popen[bytes], int]] = []
 
     def begin(*more: str) -> tuple[subprocess.Popen[bytes], int]:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = int(sock.getsockname()[1])
+        port = free_port()
         folder = tmp_path / str(port)
         folder.mkdir()
         process = subprocess.Popen([sys.executable, str(TOY), str(port), str(folder), *more])
@@ -125,9 +124,7 @@ async def test_a_port_that_is_taken_at_once_names_who_took_it(start: Start) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
 def test_another_users_listener_is_refused(tmp_path: Path) -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = int(sock.getsockname()[1])
+    port = free_port()
     code = f"import socket,time; s=socket.create_server(('127.0.0.1',{port})); time.sleep(600)"
     process = subprocess.Popen(["/usr/bin/env", "python3", "-c", code], user=65534, cwd="/")
     try:
@@ -162,7 +159,7 @@ async def test_what_does_not_come_up_is_quoted(tmp_path: Path) -> None:
     member = (other.pid, procfs.start_tick(other.pid) or 0)
     with pytest.raises(restart.RestartProblem, match=r"has not responded within 0\.2 s \(nothing listens\)"):
         await restart.until_up(member, silent, log, log.stat().st_size, 0.2)
-    await restart.end_tree(member, 5.0)
+    await restart.end_tree(member, 60.0)
     assert await other.wait() == -signal.SIGTERM
 
 

@@ -78,7 +78,7 @@ def test_leaving_is_asked_about_and_never_ends_the_run(
     first.wait_for("Quit?")
     first.press("enter")
     assert first.wait() == 0
-    assert f"to attach again: liverl-tui attach {run.run_dir.parent.name}/{run.run_dir.name}" in first.text
+    assert f"to attach again: liverl-tui attach {run.run_dir}" in first.text.replace("\n", "")
     assert alive(run)
     again = terminal()  # the only live run
     again.wait_for("live")

@@ -20,7 +20,7 @@ from liverl.rundir.layout import RunDir
 
 SCRIPT = Path(__file__).parents[1] / "data" / "launch_script"
 UPSTREAM = "repos/harbor-verl-train"
-PATIENCE = 60.0  # seconds: three steps take seven
+PATIENCE = 240.0  # seconds: three steps take seven, and a slow machine takes its time to start all
 # A step of the script ends when the backend has seen it, not after a fixed time.
 WAIT = """until grep -qs '"step":'$s "$LIVERL_RUN_DIR/events.jsonl"; do sleep 0.05; done"""
 
@@ -100,7 +100,8 @@ def test_a_script_of_liverls_shape_runs_unchanged(launch: Launch) -> None:
         f"reading the log {log}_vllm.log as vllm-log",
     ]
     (alarm,) = [e for e in events if e.kind == "symptom" and e.data["id"] == "zero_tool_calls"][:1]
-    assert "qwen3_coder" in alarm.text and alarm.at - snapshot.started_at < 10
+    assert "qwen3_coder" in alarm.text
+    assert alarm.seq < next(e.seq for e in events if e.kind == "run_done"), "told while it trained"
     assert snapshot.result is not None and snapshot.result.summary.startswith(
         "done: 3 steps, mean reward 0.000"
     )

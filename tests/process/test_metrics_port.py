@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import stat
 import subprocess
 import sys
@@ -12,17 +11,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from kit.ports import free_port
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.plan.spec import Settings
 from liverl_tui.cli import main as cli
-
-
-def free() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def scrape(port: int, token: str) -> str | None:
@@ -46,7 +40,7 @@ def status(run: ToyRun) -> str:
 
 @pytest.mark.parametrize("own", [True, False], ids=["the run's token", "a token of mine"])
 def test_a_run_is_scraped(own: bool, tmp_path: Path) -> None:
-    port = free()
+    port = free_port()
     mine = tmp_path / "token"
     mine.write_text("a-token-of-mine-12345")
     mine.chmod(0o600)
@@ -82,7 +76,7 @@ def events(run: ToyRun) -> list[dict[str, object]]:
 
 
 def test_two_runs_with_one_port_both_go_on(tmp_path: Path) -> None:
-    port = free()
+    port = free_port()
     runs = [
         make_run(
             tmp_path / name,

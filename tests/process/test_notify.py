@@ -4,12 +4,12 @@ killed."""
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kit.injected import begins_with
 from kit.processes import command_lines
 from kit.receivers import TOKEN, Hook, keeper_of, kept, webhook
 from kit.runs import ToyRun, make_run, toy
@@ -20,7 +20,9 @@ from liverl.procs import procfs
 
 ALL = ("failed", "stalled", "alert", "done", "stopped", "resumed")
 # It ignores TERM, so that the run is stopping for as long as the test needs, and the next stage is not due before.
-SLOW = (StopStage("TERM", "leader", 150.0), StopStage("KILL", "tree", 5.0))
+SLOW = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
+# A message waits for others about the same for as long as this backend lives.
+HOLDS = "from liverl.notify import inbox; inbox.HOLD_S = 3600.0"
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def hook() -> Iterator[Hook]:
 
 @pytest.fixture
 def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Callable[..., ToyRun]:
-    def made(*targets: NotifyTarget, code: int = 1, deaf: bool = False, timeout: float = 3.0) -> ToyRun:
+    def made(*targets: NotifyTarget, code: int = 1, deaf: bool = False, timeout: float = 60.0) -> ToyRun:
         trainer = toy(
             "trainer",
             *("exit-when", str(code), "go"),
@@ -39,7 +41,7 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Callable[..., To
             ends_run=True,
             restart=RestartPolicy(mode="never"),
         )
-        services = [trainer, toy("other", "deaf", stop=SLOW)] if deaf else [trainer]
+        services = [trainer, toy("other", "deaf-until", "over", stop=SLOW)] if deaf else [trainer]
         notify = NotifyPlan(targets, ALL, timeout=timeout)
         return ending(make_run(tmp_path, services, notify=notify))
 
@@ -60,18 +62,19 @@ def test_each_event_is_told_once_although_backends_are_killed(
 ) -> None:
     got = tmp_path / "got.jsonl"
     run = make(hook.target(tmp_path), keeper_of(got), deaf=True)
-    hook.delay = 1.5  # the second backend dies while the webhook has been asked and has not answered
-    run.start()
+    run.start(env=begins_with(tmp_path / "site", HOLDS))
     run.until("other", "ready")
     go(run)
     wait_until(lambda: any(e.kind == "run_failed" for e in run.events()), what="the failure")
     run.kill_backend()  # the message waits for others about the same
     assert hook.asked == [] and kept(got) == []
+    hook.gate.clear()
     run.start()
     wait_until(lambda: hook.asked, what="a message")
-    run.kill_backend()
+    run.kill_backend()  # while the webhook has been asked and has not answered
+    hook.gate.set()
     run.start()
-    run.command("stop", now=True)
+    (run.run_dir / "over").touch()
     assert run.result().state == "failed"
     assert hook.kinds() == Counter(failed=1), hook.asked
     assert Counter(one["body"]["event"] for one in kept(got)) == Counter(failed=1)
@@ -85,11 +88,13 @@ def test_each_event_is_told_once_although_backends_are_killed(
     assert sorted(words_of(run, "notified"))[-1].startswith("failed: sent to webhook in ")
     assert not list((run.run_dir / "notify").iterdir()), "nothing of a delivery is left"
 
-    (run.run_dir / "go").unlink()
-    hook.delay = 0.0
+    for name in ("go", "over"):
+        (run.run_dir / name).unlink()
     run.start(resume=True)
-    run.until("trainer", "ready")
-    run.command("stop", now=True)
+    for name in ("trainer", "other"):
+        run.until(name, "ready")
+    run.command("stop")
+    (run.run_dir / "over").touch()
     run.result()
     assert hook.kinds() == Counter(failed=1, resumed=1, stopped=1)
     assert Counter(one["body"]["event"] for one in kept(got)) == Counter(failed=1, resumed=1, stopped=1)
@@ -114,15 +119,21 @@ def test_the_end_of_a_run_waits_for_its_message_and_no_secret_is_written(
 def test_the_address_is_on_no_command_line(make: Callable[..., ToyRun], hook: Hook, tmp_path: Path) -> None:
     """While the webhook holds its answer back, the delivering process lives."""
     run = make(hook.target(tmp_path), code=0)
-    hook.delay = 2.0
+    hook.gate.clear()
     run.start()
     go(run)
     lines: set[str] = set()
-    while procfs.alive(run.backends[-1], None):
-        lines |= command_lines()
-        time.sleep(0.02)
+
+    def seen() -> bool:
+        lines.update(command_lines())
+        return any("notify/sender.py" in line or "liverl.notify" in line for line in lines)
+
+    wait_until(seen, what="the delivering process")
+    wait_until(lambda: hook.asked, what="its request")
+    lines |= command_lines()
+    hook.gate.set()
+    run.result()
     assert not [line for line in lines if TOKEN in line or f":{hook.port}" in line]
-    assert any("notify/sender.py" in line or "liverl.notify" in line for line in lines), "it was looked at"
     assert hook.kinds() == Counter(done=1)
 
 
@@ -132,7 +143,7 @@ def test_who_cannot_be_told_is_tried_again_and_named_and_the_run_goes_on(
     """At the end of the run the webhook still fails: the next attempt tells it."""
     hook.status, hook.answer = 503, f"no such hook: /hook/{TOKEN}".encode()
     program = NotifyTarget("command", words=("/bin/sh", "-c", "echo password=sk-verysecretkey1 >&2; exit 7"))
-    run = make(hook.target(tmp_path), program, code=0, timeout=1.0)
+    run = make(hook.target(tmp_path), program, code=0, timeout=2.0)
     run.start()
     go(run)
     assert run.result().state == "done"
@@ -165,7 +176,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(
 ) -> None:
     pids = tmp_path / "pids"
     script = f"setsid sh -c 'echo $$ >> {pids}; exec sleep 300' & echo $$ >> {pids}; sleep 300"
-    run = make(NotifyTarget("command", words=("/bin/sh", "-c", script)), timeout=1.0)
+    run = make(NotifyTarget("command", words=("/bin/sh", "-c", script)), timeout=3.0)
     run.start()
     run.until("trainer", "ready")
     run.command("stop", now=True)  # there is time for one try

@@ -54,6 +54,7 @@ def alerts(run: ToyRun) -> set[str]:
     return {str(e.data["id"]) for e in run.events() if e.kind == "symptom" and e.data["what"] == "new"}
 
 
+@pytest.mark.slow
 @pytest.mark.stack
 def test_a_trainer_that_hangs_is_named_with_its_step_and_py_spy_and_loses_its_eta(make: Make) -> None:
     """The evidence is complete once the silence has lasted for the limit: ``max(20 s, 3 x median step)``. A step of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.runs import toy
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from liverl.plan.spec import Plan, PortSpec
 from liverl.preflight.ports import port_checks
@@ -76,7 +76,7 @@ def test_a_port_of_a_live_run_offers_both_ways(run_dir: Path, listening: tuple[i
 def test_a_port_of_a_run_whose_backend_died(run_dir: Path, listening: tuple[int, int]) -> None:
     register(run_dir)
     record = own_record(run_dir / "control.sock", "1")
-    write_backend(run_dir, type(record)(**{**record.__dict__, "tick": record.tick + 1}))
+    write_backend(run_dir, type(record)(**{**asdict(record), "tick": record.tick + 1}))
     text = text_of(listening[1])
     assert "your run liverl/long" in text and "whose backend has died" in text
     assert "liverl-tui up --run liverl/long" in text and "liverl-tui stop --run liverl/long" in text

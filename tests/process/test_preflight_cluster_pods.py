@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from kit.pods import TOKEN, Served
+from kit.waiting import wait_until
 
 from liverl.config import load_config
 from liverl.model import Check
@@ -107,8 +108,9 @@ def test_what_keeps_trials_from_it_is_said_before_the_start(
     (check,) = checks(TYPES[0], f"k8s.kubeconfig={served.path}")
     assert check.status == status and words in check.text and fix in check.fix, check
     assert TOKEN not in check.text + check.fix and "\n" not in check.text
-    assert not any("4712" in procfs.command_line(pid) for pid in procfs.scan()), (
-        "the plug-in's own program was ended"
+    wait_until(
+        lambda: not any("4712" in procfs.command_line(pid) for pid in procfs.scan()),
+        what="the end of the plug-in's own program",
     )
 
 

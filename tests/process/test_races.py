@@ -249,12 +249,13 @@ def test_a_free_port_is_the_same_when_all_that_held_it_were_killed(make: Make, t
     assert len([e for e in run.events() if words in e.text]) == taken
 
 
-LIVES_FOR_A_WHILE = """
+# Its first process is ready at once, a later one when a file says so.
+LATE_AGAIN = """
 import os, pathlib, time
-folder = pathlib.Path(os.environ["LIVERL_RUN_DIR"]) / "starts"
-folder.mkdir(exist_ok=True)
-(folder / os.environ["LIVERL_GENERATION"]).touch()
-time.sleep(3.0)
+run, generation = pathlib.Path(os.environ["LIVERL_RUN_DIR"]), os.environ["LIVERL_GENERATION"]
+(run / "starts").mkdir(exist_ok=True)
+(run / "starts" / generation).touch()
+while generation != "1" and not (run / "go").exists(): time.sleep(0.02)
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -263,7 +264,7 @@ time.sleep(600)
 def test_ten_restarts_at_once_restart_once(make: Make) -> None:
     slow = toy(
         "slow",
-        argv=(sys.executable, "-c", LIVES_FOR_A_WHILE),
+        argv=(sys.executable, "-c", LATE_AGAIN),
         probes=Probes(startup=Probe("log_line", pattern="ready", interval=0.1)),
     )
     run = make(slow)
@@ -275,8 +276,16 @@ def test_ten_restarts_at_once_restart_once(make: Make) -> None:
             run.until("slow", lambda status: status.generation > 1 and status.state == "starting")
         return run.command("restart", service="slow")
 
+    def asked() -> int:
+        return len([e for e in run.events() if e.kind == "command" and e.text.endswith("restart slow")])
+
     with ThreadPoolExecutor(10) as pool:
-        answers = list(pool.map(restart, range(10)))
+        answering = pool.map(restart, range(10))
+        try:
+            wait_until(lambda: asked() == 10, what="all commands")
+        finally:
+            (run.run_dir / "go").touch()
+        answers = list(answering)
     assert {answer["generation"] for answer in answers} == {2}
     assert len({answer["pid"] for answer in answers}) == 1
     assert sorted(os.listdir(run.run_dir / "starts")) == ["1", "2"]

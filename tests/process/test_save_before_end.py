@@ -4,6 +4,7 @@ of ``training.save_freq``."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -60,9 +61,10 @@ def test_a_run_saves_when_it_is_asked_and_before_the_end_of_its_job(tmp_path: Pa
         newest = run.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt"
         return int(newest.read_text() or 0) if newest.exists() else 0
 
-    def told(who: str) -> bool:
+    def told(who: str) -> None:
+        """Wait for the event: the trainer may have saved before the backend has written it."""
         end = f"trainer saves a checkpoint at the end of its present step, as {who} asked"
-        return any(event.kind == "checkpoint" and event.text == end for event in run.events())
+        wait_until(lambda: end in [e.text for e in run.events() if e.kind == "checkpoint"], what=end)
 
     try:
         wait_until(hears, what="its handler")
@@ -75,20 +77,21 @@ def test_a_run_saves_when_it_is_asked_and_before_the_end_of_its_job(tmp_path: Pa
         assert 3000 < end.at - run.snapshot().at <= 3600 and saved() == 0
         up.send_signal(signal.SIGUSR1)
         first = wait_until(saved, what="the checkpoint that was asked for")
-        assert told(f"SIGUSR1 to up (pid {up.pid})")
+        told(f"SIGUSR1 to up (pid {up.pid})")
         backend = backend_alive(run.run_dir)
         assert isinstance(backend, LiveBackend)
         os.kill(backend.record.pid, signal.SIGUSR1)
         second = wait_until(lambda: saved() if saved() > first else 0, what="the second one")
-        assert told(f"SIGUSR1 to the backend (pid {backend.record.pid})")
+        told(f"SIGUSR1 to the backend (pid {backend.record.pid})")
         liverl.command(run.run_dir, "reconfigure", values={"batch.margin": "100000"})
         third = wait_until(lambda: saved() if saved() > second else 0, what="the one before the end")
         trainer = (run.run_dir / "attempt_001" / "logs" / "trainer.1.log").read_text()
         assert f"liverl: saving a checkpoint at step {first}: somebody has asked for it" in trainer
         assert f"liverl: saving a checkpoint at step {third}: the batch job ends in 3" in trainer
         up.send_signal(signal.SIGTERM)
-        assert up.wait(60) == 5, (tmp_path / "up.log").read_text()
+        assert up.wait(120) == 5, (tmp_path / "up.log").read_text()
     finally:
         up.kill()
         run.end()
-    assert "the batch job ends in 59 min, at" in (tmp_path / "up.log").read_text()
+    # 59, or less where minutes have passed until it is said.
+    assert re.search(r"the batch job ends in [345]\d min, at", (tmp_path / "up.log").read_text())

@@ -203,6 +203,10 @@ def _checkpoints(told: Told, run_dir: Path) -> None:
     back = printed("checkpoints", "back", "--json", run_dir, "2")
     assert back["later"] == [3]
     told.outputs["checkpoints back --json"] = [back]
+    told.outputs["checkpoints ls --json"].append(printed("checkpoints", "ls", "--json", run_dir))
+    undone = printed("checkpoints", "back", "--json", run_dir, "--undo", "--yes")
+    assert undone["later"] == [3]
+    told.outputs["checkpoints back --undo --json"] = [undone]
 
 
 TRIAL = '{"ended_by": "submit", "verifier_result": {"rewards": {"reward": 1, "style": 2}}}'

@@ -172,6 +172,9 @@ async def test_four_processes_do_the_work_of_one(service: Service, replica: Toke
             int(not same) for same in unchanged
         ]
         assert f"process {victim + 1} of 4 has ended (SIGKILL); starting it again" in service.text()
+        (end,) = service.report()["process_ends"]
+        told = [end[name] for name in ("process", "of", "how", "sessions", "reopened")]
+        assert told == [victim + 1, OF, "SIGKILL", wanted[victim], wanted[victim]]
 
         # A signal ends all, once they have sent what they sample.
         await rows_are_whole(service, agents[:2])

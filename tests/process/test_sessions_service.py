@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 import pytest
 from kit import sdk_agent
+from kit.injected import StopClock
 from kit.sdk_agent import CALLS, WAYS, way_of
 from kit.session_service import USER, Service, reading_replica, service_of
 from kit.token_replica import TokenReplica
@@ -27,6 +28,8 @@ from liverl.embedded.tokenizer import EOS_ID, decode
 from liverl.sessions.server import PING_S
 from liverl.sessions.settings import SOCKET
 from liverl.util.deadline import within
+
+BEGUN_S = 400.0  # seconds; what the usual packages import takes seconds of CPU of each agent
 
 
 def answered(reply: dict[str, Any]) -> list[Any]:
@@ -136,7 +139,7 @@ async def test_agents_with_the_usual_packages_lose_no_call_when_it_is_killed(
             opened = await service.open(next(name for name in names if way_of(name) == way))
             folders[way] = service.dir / "trials" / "step_0001" / opened["id"]
             agents[way] = sdk_agent_of(way, opened, folders[way])
-        await service.until(lambda: service.report()["in_flight"] == len(WAYS))
+        await service.until(lambda: service.report()["in_flight"] == len(WAYS), BEGUN_S)
         # Replies take long: a stream that begins before there is one would end with the service.
         long = time.monotonic() + PING_S + 1
         await service.until(lambda: time.monotonic() > long)
@@ -146,7 +149,7 @@ async def test_agents_with_the_usual_packages_lose_no_call_when_it_is_killed(
         await service.serving()
         replica.gate.set()
         for way, process in agents.items():
-            status = await asyncio.to_thread(process.wait, 60)
+            status = await asyncio.to_thread(process.wait, BEGUN_S)
             assert status == 0, f"{way}: {(folders[way] / 'log').read_text()}"
     finally:
         for process in agents.values():
@@ -214,8 +217,11 @@ async def test_stopped_within_a_turn_it_sends_the_reply_and_the_next_process_tak
     assert len(replica.replies) == 2
 
 
-async def test_signals_that_come_together_are_one_request(service: Service, replica: TokenReplica) -> None:
-    process = service.start()
+async def test_signals_that_come_together_are_one_request(
+    service: Service, replica: TokenReplica, tmp_path: Path
+) -> None:
+    """They come together by a clock that stands: on a slow machine the last one may be taken much later."""
+    process = service.start(**StopClock(tmp_path / "stops").env)
     await service.serving()
     opened = await service.open()
     replica.gate.clear()

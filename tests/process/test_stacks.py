@@ -246,7 +246,8 @@ def test_what_does_not_end_in_time_leaves_its_stacks_before_it_is_killed(
 
 
 def test_what_ends_in_time_leaves_none(make: Callable[..., ToyRun], tmp_path: Path) -> None:
-    run = make(as_service(hanging(tmp_path, False)))
+    stages = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
+    run = make(as_service(hanging(tmp_path, False), stop=stages))
     run.start()
     log = run.run_dir / "attempt_001/logs/trainer.1.log"
     wait_until(lambda: "up" in _text(log), what="the hang")

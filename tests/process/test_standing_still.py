@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kit.drills import NAMED_S
 from kit.processes import stop_process
-from kit.runs import ToyRun, make_run, toy
+from kit.runs import QUICK_STOP, ToyRun, make_run, toy
 from kit.screens import snapshot
 from kit.waiting import wait_until
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from liverl.diagnose.catalogue import processes
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import Symptom
+from liverl.plan.spec import StopStage
 from liverl.procs import procfs
 from liverl.procs.stats import ProcSampler
 from liverl.util.pace import QUIET_AFTER
@@ -109,15 +110,16 @@ def test_a_stopped_service_is_ended_by_a_stop(make: Make) -> None:
 
 
 def test_a_keeper_that_is_stopped_during_the_stop_holds_up_no_end(make: Make) -> None:
-    run = make(toy("a", "deaf"))
+    run = make(toy("a", "deaf-until", "over", stop=(StopStage("TERM", "leader", 600.0), *QUICK_STOP[2:])))
     run.start()
     run.until("a", "ready")
     pid = keeper(run)
     run.command("stop")
     stop_process(pid)
+    (run.run_dir / "over").touch()
     assert run.result(90).exit_code != 75
     said = [e.text for e in run.events() if e.kind == "keeper"]
-    # Its service may have ended just before: then there is nothing left to continue it for.
+    # The service may have gone when it is looked at: then there is nothing left to continue it for.
     assert said in (
         [f"the keeper (pid {pid}) was stopped by a signal; continuing it to end the run"],
         [f"the keeper does not respond; killing it (pid {pid})"],

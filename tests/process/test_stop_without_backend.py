@@ -15,6 +15,7 @@ from kit.cli import MAIN, run_cli
 from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
+from msgspec.structs import asdict
 
 import liverl
 from liverl.model import Result
@@ -23,8 +24,6 @@ from liverl.procs import procfs
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, read_backend, write_atomic
 
 Make = Callable[..., ToyRun]
-GRACE = 2.0  # seconds; nothing is measured by it
-PATIENT = (StopStage("TERM", "leader", GRACE), StopStage("KILL", "tree", 5.0))
 FOR_EVER = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
 
 
@@ -78,10 +77,21 @@ def ended(run: ToyRun) -> Result:
     return result
 
 
+def follows(stop: subprocess.Popen[str], service: str) -> str:
+    """What a ``stop`` has said once it says that it waits for the end of this service."""
+    assert stop.stderr is not None
+    said = ""
+    while f"stopping {service}" not in said.rpartition("\n")[0].rpartition("\n")[2]:
+        line = stop.stderr.readline()
+        assert line, (said, stop.communicate())
+        said += line
+    return said
+
+
 def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> None:
     """``base`` is dead and ``late`` was never started; ``user`` needs ``base`` and takes its time."""
     base = toy("base", "sleep")
-    user = toy("user", "deaf", depends_on=(Dependency("ready", "base"),), stop=PATIENT)
+    user = toy("user", "deaf-until", "over", depends_on=(Dependency("ready", "base"),), stop=FOR_EVER)
     late = toy("late", "sleep", depends_on=(Dependency("exited_0", "work"),))
     work = toy("work", "exit-when", "0", "never", ends_run=True)
     run = make(base, user, work, late)
@@ -90,14 +100,17 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     leader(run, "user"), leader(run, "work")
     run.kill_backend()
     kill_service(run, "base", pid)
-    out = run_cli("stop", "--run", run.run_dir)
+    stop = background("stop", "--run", run.run_dir)
+    said = follows(stop, "user")
+    (run.run_dir / "over").touch()
+    out, rest = stop.communicate(timeout=90)
     result = ended(run)
-    assert out.returncode == 0, out
+    assert stop.returncode == 0, (out, said, rest)
     assert (result.state, result.exit_code) == ("stopped", 5)
-    assert out.stdout == f"run tests/toy: {result.summary}\n"
+    assert out == f"run tests/toy: {result.summary}\n"
     assert result.summary.startswith("stopped by liverl-tui stop (pid ")
     assert result.summary.endswith(" after the backend had exited unexpectedly")
-    notes = out.stderr.splitlines()
+    notes = (said + rest).splitlines()
     assert notes[0] == "the backend of tests/toy is not running; starting one to stop the run"
     assert any(note.endswith(" of 4 services have stopped; stopping user") for note in notes), notes
     assert notes[-1] == "4 of 4 services have stopped"
@@ -149,11 +162,14 @@ def test_a_run_that_never_began_is_stopped_without_starting_it(make: Make) -> No
 
 
 def test_two_stops_at_once_are_one(make: Make) -> None:
-    run = make(toy("deaf", "deaf", stop=PATIENT), toy("work", "sleep", ends_run=True))
+    run = make(toy("deaf", "deaf-until", "over", stop=FOR_EVER), toy("work", "sleep", ends_run=True))
     run.start()
     leader(run, "deaf"), leader(run, "work")
     run.kill_backend()
     stops = [background("stop", "--run", run.run_dir) for _ in range(3)]
+    for stop in stops:
+        follows(stop, "deaf")
+    (run.run_dir / "over").touch()  # not before each of them has met the run alive
     outs = [stop.communicate(timeout=90) for stop in stops]
     result = ended(run)
     assert [stop.returncode for stop in stops] == [0, 0, 0], outs
@@ -197,9 +213,7 @@ def test_a_backend_that_comes_up_meanwhile_is_asked(make: Make) -> None:
 
 def test_a_backend_that_dies_while_it_stops_is_replaced(make: Make) -> None:
     run, stop = stopping_for_ever(make)
-    assert stop.stderr is not None
-    while "stopping deaf" not in (line := stop.stderr.readline()):  # it follows that backend
-        assert line, stop.wait(60)
+    follows(stop, "deaf")
     dead = read_backend(run.run_dir)
     assert dead is not None
     os.kill(dead.pid, signal.SIGKILL)
@@ -217,7 +231,7 @@ def test_on_another_host_it_is_refused_with_the_command(make: Make) -> None:
     run.kill_backend()
     record = read_backend(run.run_dir)
     assert record is not None
-    write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
+    write_atomic(run.run_dir / "backend.json", {**asdict(record), "host": "n17"})
     there = f"ssh -t n17 'liverl-tui stop --run {run.run_dir}'"
     lives = run_cli("stop", "--run", run.run_dir)
     assert (lives.returncode, lives.stdout) == (4, "") and f"is running on n17; run: {there}" in lives.stderr
@@ -255,6 +269,7 @@ def test_the_library_stops_and_reads_a_run_without_a_backend(make: Make) -> None
     last = liverl.snapshot(run.run_dir)
     assert (last.state, last.result, last.service("a").pid) == ("stopped", result, None)  # type: ignore[union-attr]
     assert liverl.stop_run(run.run_dir) == result
+    wait_until(lambda: run.tagged() == {}, what="the end of the keeper, which writes into the directory")
     shutil.rmtree(run.run_dir)
     with pytest.raises(liverl.BackendDead, match="is not a run directory"):
         liverl.snapshot(run.run_dir)

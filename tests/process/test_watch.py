@@ -95,9 +95,11 @@ def test_a_folder_with_running_processes(
     assert detail is not None and "--tool-call-parser" in detail.argv and detail.live
 
 
+# The later steps come when a file says so: who watches has to see one end, to know how long they take.
 HANGS = """
-import time
+import os, time
 for step in range(1, 5):
+    while step == 3 and not os.path.exists("../go"): time.sleep(0.02)
     time.sleep(0.3)
     loss = "nan" if step > 2 else "0.1"
     print(f"step:{step} - actor/loss:{loss} - timing_s/step:0.3", flush=True)
@@ -110,6 +112,8 @@ def test_a_trainer_with_a_loss_of_nan_that_hangs(
 ) -> None:
     pid = started.trainer(started.folder / "logs/exp.log", HANGS).pid
     watcher = watch(Target(started.folder))
+    wait_until(lambda: watcher.poll().step == 2, what="the first steps")
+    (started.folder.parent / "go").touch()
 
     def alert(name: str) -> Symptom | None:
         return next((s for s in watcher.poll().symptoms if s.id == name), None)
@@ -298,7 +302,8 @@ def test_the_interface_is_read_only(started: Started, tmp_path: Path) -> None:
     started.vllm(free_port(), started.folder / "serve.log")
     started.trainer(started.folder / "exp.log")
     env = clean_environment(TERM="xterm", XDG_STATE_HOME=str(tmp_path / "state"), TMPDIR=str(tmp_path))
-    terminal = Terminal([*MAIN, "watch", str(started.folder)], size=(80, 24), env=env, cwd=tmp_path)
+    # Wide enough for all that the header says after however many steps.
+    terminal = Terminal([*MAIN, "watch", str(started.folder)], size=(160, 24), env=env, cwd=tmp_path)
     try:
         text = lambda: "\n".join(terminal.lines)  # noqa: E731
         wait_until(lambda: "watch/run7" in text() and "replica-0" in text(), what="the first paint")

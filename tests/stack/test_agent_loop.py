@@ -24,7 +24,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from kit.components import LITELLM
 from kit.waiting import wait_until
-from proxykit import MODEL, Proxy, ToyReplica, say, wait_for
+from proxykit import MODEL, START_DEADLINE, Proxy, ToyReplica, say, wait_for
 
 import liverl
 from liverl.agents.tasks import dataset
@@ -94,7 +94,7 @@ def settings(proxy: Proxy) -> LoopSettings:
         "served_model": MODEL,
         "prompt_length": 8000,
         "response_length": 8000,
-        "trial_timeout": 60.0,
+        "trial_timeout": 400.0,
     }
     return LoopSettings(**known)
 
@@ -136,7 +136,9 @@ async def test_trials_before_the_embedded_engine(proxy: Proxy, engine: str) -> N
     trials = [asyncio.create_task(run(proxy, prompt(1, uid=uid, session=session))) for session in range(8)]
     names = [prompt(1, uid=uid, session=session).name() for session in range(8)]
     for name in names:
-        await wait_for(lambda name=name: proxy.trajectory("step_0001", name), 60, "a first turn was refused")
+        await wait_for(
+            lambda name=name: proxy.trajectory("step_0001", name), START_DEADLINE, "a first turn was refused"
+        )
     await proxy.reload(1, engine)
     outcomes = await asyncio.gather(*trials)
     assert [outcome.name for outcome in outcomes] == names

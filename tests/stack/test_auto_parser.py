@@ -33,6 +33,7 @@ def up(folder: Path, parser: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_auto_trains_with_the_parser_of_the_model(tmp_path: Path) -> None:
     ended = up(tmp_path, "auto")
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]

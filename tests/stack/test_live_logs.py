@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.stack]
 
 Make = Callable[..., ToyRun]
 SOON_S = 10.0  # seconds from the evidence to its alert
+AGAIN_S = 6.0  # seconds in which an alert that stands is not raised again
 
 
 @pytest.fixture
@@ -97,6 +98,7 @@ def repeatedly(ask: Callable[[], None]) -> Iterator[None]:
         thread.join(70)
 
 
+@pytest.mark.slow
 def test_agents_that_ask_for_a_wrong_model(make: Make) -> None:
     run = started(make())
     assert from_logs(run) == [], "nothing of a start"
@@ -135,7 +137,7 @@ def test_agents_that_ask_a_replica_for_a_wrong_model(make: Make) -> None:
     wait_until(
         lambda: symptom.id in {s.id for s in run.snapshot().symptoms}, what="the alert after a restart"
     )
-    time_over = time.monotonic() + 6
+    time_over = time.monotonic() + AGAIN_S
     wait_until(lambda: time.monotonic() > time_over or len(from_logs(run)) > 1)
     assert from_logs(run) == ["log:vllm-unknown-model-asked:replica-0"]
 

@@ -93,9 +93,15 @@ async def ask(proxy: Proxy, path: str, trial: str | None, body: dict[str, Any]) 
             return response.status, await response.text()
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("case", "stream"),
+    [pytest.param(case, False, id=f"{case}-whole") for case in CASES]
+    + [
+        pytest.param(case, True, id=f"{case}-streamed", marks=[pytest.mark.slow] if case in ASKED else ())
+        for case in CASES
+    ],
+)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, ANTHROPIC])
-@pytest.mark.parametrize("case", CASES)
 async def test_the_engine_gets_the_trainers_parameters(
     proxy: Proxy, replica: ToyReplica, case: str, path: str, stream: bool
 ) -> None:

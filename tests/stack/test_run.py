@@ -61,7 +61,7 @@ def recorded(run: ToyRun) -> int:
 
 
 def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> None:
-    run = make("training.total_steps=6")
+    run = make("training.total_steps=4")
     run.start()
     run.until("proxy", "ready", 240)
     at_start = len(run.snapshot().replicas.items)  # one token each, of the probe that proved them
@@ -82,9 +82,9 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
 
     wait_until(ended, 240)
     result = run.result(120)
-    assert (result.state, result.exit_code, result.steps) == ("done", 0, 6)
+    assert (result.state, result.exit_code, result.steps) == ("done", 0, 4)
     trials = trial_dirs(run.run_dir)
-    assert len(trials) == 6 * 8
+    assert len(trials) == 4 * 8
     for trial in trials:
         told = json.loads((trial / "result.json").read_text())
         calls = records(trial)
@@ -96,7 +96,7 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
     assert max(seen) > at_start, "the backend sees it too"
     assert all(now - at_start >= before for before, now in looks), "nor recorded that was not generated"
     assert max(before for before, _ in looks) > 0
-    assert {s["step"] for s in metrics(run.run_dir)} == set(range(1, 7))
+    assert {s["step"] for s in metrics(run.run_dir)} == set(range(1, 5))
     log = "".join(path.read_text() for path in run.run_dir.glob("attempt_001/logs/replica-*.log"))
     assert '"POST /v1/chat/completions HTTP/1.1" 200' in log
     polls = ("GET /health", "GET /metrics", "GET /policy_version")
@@ -141,7 +141,7 @@ def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
 
 def test_its_ports_want_its_token_and_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     """Two facts of one run, since LiteLLM takes seconds of CPU to start."""
-    steps, every = 16, 5
+    steps, every = 9, 4
     run = make(f"training.total_steps={steps}", f"training.save_freq={every}", "embedded.turn_latency=0.05")
     run.start()
     run.until("trainer", "ready", 240)
@@ -153,7 +153,7 @@ def test_its_ports_want_its_token_and_a_killed_trainer_is_resumed_with_one_histo
 
     def between() -> bool:
         """Whether the last checkpoint is whole, and steps have ended since."""
-        return (ended := len(whole_lines(history))) > every and ended % every in (1, 2, 3)
+        return (ended := len(whole_lines(history))) > every and ended % every in (1, 2)
 
     wait_until(between, what="a step after a checkpoint")
     os.kill(pid, signal.SIGKILL)

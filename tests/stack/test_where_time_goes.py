@@ -27,7 +27,9 @@ def test_a_real_run_names_its_bottleneck_or_says_nothing(
     lines = run_cli("trials", "steps", "--run", run.run_dir).stdout.splitlines()
     assert lines[0].startswith("a step takes ") and f"- {lines[0]}" in report
     if not what:
-        assert told["bottleneck"] is None and "bottleneck" not in report
+        assert told["bottleneck"] is None and "- bottleneck:" not in report
+        # Where most of a step goes is said; that is no advice, and no bottleneck.
+        assert lines[1].startswith(("no ", *"0123456789")) and f"- {lines[1]}" in report
         return
     bottleneck = told["bottleneck"]
     assert bottleneck["what"] == what and bottleneck["share"] >= 0.3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -477,7 +476,7 @@ async def test_u_tells_why_it_did_not_come_up(tmp_path: Path) -> None:
 
 
 async def test_u_leaves_the_backend_of_another_host_alone(tmp_path: Path) -> None:
-    write_backend(tmp_path, dataclasses.replace(own_record(tmp_path / "s", "1"), host="elsewhere"))
+    write_backend(tmp_path, msgspec.structs.replace(own_record(tmp_path / "s", "1"), host="elsewhere"))
     app = App(FakeSource(tmp_path, view=lost()))
     async with app.run_test() as pilot:
         await settle(pilot)

@@ -113,6 +113,18 @@ async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> N
         assert isinstance(screen.app.screen, Dashboard)
 
 
+async def test_the_death_of_the_backend_is_an_alert_of_the_page_too() -> None:
+    """The head said it, and the page of alerts told one notice and nothing of it."""
+    async with opened(UNNAMED) as screen:
+        assert "died" not in screen.text
+        screen.app.take(msgspec.structs.replace(screen.app.view, link="lost", why="it was killed"))
+        flat = " ".join(screen.text.split())
+        assert "1 alert, 1 notice" in flat and "✖ the backend died" in flat and "it was killed" in flat
+        assert "fix: U starts a backend again" in flat
+        screen.app.take(msgspec.structs.replace(screen.app.view, link="live", why=""))
+        assert "died" not in screen.text
+
+
 async def test_the_trials_under_the_cursor_are_those_that_enter_opens() -> None:
     later = (Evidence("trials/step_0008/sort-9"),)
     async with opened(NO_TOOLS, IDLE) as screen:

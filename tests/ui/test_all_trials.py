@@ -99,7 +99,7 @@ async def test_a_filter_finds_trials_of_all_steps(tmp_path: Path, typed: str, wa
         driven = Driven(pilot)
         await driven.press("4", "z", "slash", *("space" if c == " " else c for c in typed), "enter")
         await driven.until(lambda: {path.rpartition("/")[2] for path in driven.listed} == wanted)
-        await driven.until(lambda: f"{len(wanted)} of {STEPS * EACH} trials" in driven.text)
+        await driven.until(lambda: f"{len(wanted)} of {STEPS * EACH} match" in driven.text)
         if wanted:
             await driven.press("end")
             await driven.until(lambda: driven.pane.cursor == driven.listed[-1])

@@ -13,7 +13,7 @@ from kit.ended_runs import a_run
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, snapshot, view
 
-from liverl.model import Rewards, Snapshot
+from liverl.model import RewardCourse, Rewards, Snapshot
 from liverl.replay.archive import read
 from liverl.replay.clock import ReplayClock
 from liverl.replay.player import Player
@@ -171,6 +171,7 @@ async def test_a_recording_is_paused_wound_and_sped_up(
         begin = first.snapshot.at
         steady.now = 5.0
         shown = await anext(views)
+        assert "clock" not in shown.playing, "it is ours"
         assert shown.snapshot is not None and shown.snapshot.at == pytest.approx(begin + 5.0, abs=0.1)
         assert source.pause() == "paused"
         steady.now = 60.0
@@ -179,6 +180,8 @@ async def test_a_recording_is_paused_wound_and_sped_up(
         assert shown.snapshot.at == pytest.approx(begin + 5.0, abs=0.1)
         assert source.seek(10.0).startswith("15 s of ")
         shown = await anext(views)
+        clock = time.strftime("%H:%M:%S", time.localtime(15.0))
+        assert shown.why.endswith(f", its clock {clock}"), "its logs have these times, and ours is 60 s"
         assert shown.snapshot is not None and shown.snapshot.at == pytest.approx(begin + 15.0, abs=0.1)
         later = shown.snapshot.seq
         assert source.seek(-13.0).startswith("2 s of ")
@@ -190,7 +193,7 @@ async def test_a_recording_is_paused_wound_and_sped_up(
         assert source.pause() == "playing"
         steady.now = 62.0
         shown = await anext(views)
-        assert shown.why == "" and shown.playing.endswith("×2") and shown.snapshot is not None
+        assert shown.why == "" and "×2, its clock " in shown.playing and shown.snapshot is not None
         assert shown.snapshot.at == pytest.approx(begin + 6.0, abs=0.1)
         assert [source.change_speed(-1) for _ in range(9)][-1] == "0.25 times as fast as recorded"
         assert [source.change_speed(1) for _ in range(9)][-1] == "16 times as fast as recorded"
@@ -253,7 +256,7 @@ async def test_the_hints_go_with_the_first_key_which_does_what_it_does() -> None
         await settle(pilot)
         bar = app.screen.query_one(KeyBar)
         await until(pilot, lambda: bar.text, lambda: "an empty bar")
-        for hint in ("? help", "Tab next pane", "Enter open row", "! alerts", "q quit"):
+        for hint in ("? help", "Tab next pane", "Enter open row", "A alerts", "q quit"):
             assert hint in bar.text, bar.text
         assert len(bar.text) <= 80
         before = app.focused
@@ -287,6 +290,12 @@ def test_the_goodbye_says_whether_the_recording_was_left_early(early: bool, said
     assert demo_farewell(seen, early=early).startswith(said)
 
 
+def test_the_goodbye_claims_no_rise_that_is_not_proved() -> None:
+    few = Rewards(8, 0.2, 0.53, (0.2, 0.53), course=RewardCourse("early"))
+    seen = snapshot(step=8, total_steps=60, symptoms=(), rewards=few)
+    assert what_it_showed(seen) == "8 of 60 steps, reward 0.20 -> 0.53 (too early to say)"
+
+
 async def test_the_disk_of_a_recording_is_said_to_be_one(tmp_path: Path) -> None:
     run = a_run(tmp_path, "recorded", [0.1, 0.2])
     app = LiverlApp(
@@ -298,4 +307,4 @@ async def test_the_disk_of_a_recording_is_said_to_be_one(tmp_path: Path) -> None
         await press(pilot, "K")
         pane = app.screen.query_one(DiskPane)
         await until(pilot, lambda: "checkpoints: a recording has none" in pane.text, lambda: pane.text)
-        assert "nothing may go now: this is a recorded run" in pane.text
+        assert "no trial and no log may go now: this is a recorded run" in pane.text

@@ -263,6 +263,11 @@ async def test_a_row_says_where_the_last_visit_ended() -> None:
         lines = screen.text.splitlines()
         (mark,) = [i for i, line in enumerate(lines) if "you left at" in line]
         assert "event 4." in lines[mark - 1] and "event 6." in lines[mark + 1], "event 5 is a debug event"
+        assert "since then: 7 steps" in lines[mark]
+        assert screen.app.view.snapshot is not None
+        later = msgspec.structs.replace(screen.app.view.snapshot, step=19)
+        screen.app.take(msgspec.structs.replace(shown(1, 9), snapshot=later))
+        await screen.until(lambda: "since then: 19 steps" in screen.text)
     async with opened(shown(1, 9), visit=msgspec.structs.replace(visit, seq=9)) as screen:
         await screen.until(lambda: "event 8." in screen.text)
         assert "you left" not in screen.text, "nothing is new"

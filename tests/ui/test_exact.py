@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import CompositorUpdate, LayoutUpdate
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widgets._toast import Toast
 
@@ -27,7 +28,7 @@ from liverl.model import ReplicaSet, TrialsStatus
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Option, Question, Wrapped
-from liverl_tui.term.cell_diff import ExactUpdate, Piece, transition
+from liverl_tui.term.cell_diff import ExactUpdate, Piece, WholeUpdate, transition
 
 COLOURS = st.sampled_from(["default", "red", "bright_blue", "color(120)", "#14171c", "#6cb6ff"])
 STYLES = st.builds(
@@ -98,6 +99,23 @@ def test_the_same_cells_as_textual_would_draw(rows: list[list[Segment]], data: s
     for index, (got, wanted) in enumerate(zip(cells, drawn(whole), strict=True)):
         inside = any(y == index // WIDTH and start <= index % WIDTH < end for y, start, end in spans)
         assert got == (wanted if inside else blank)
+
+
+@settings(max_examples=50)
+@given(st.lists(lines(), min_size=4, max_size=4), st.integers(1, WIDTH - 1))
+def test_a_whole_screen_is_what_textual_would_draw(rows: list[list[Segment]], cut: int) -> None:
+    strips = [[Strip(row, WIDTH).crop(0, cut), Strip(row, WIDTH).crop(cut, WIDTH)] for row in rows]
+    whole = WholeUpdate(list(strips), Region(0, 0, WIDTH, 4))
+    assert drawn(whole.render_segments(console())) == drawn(LayoutUpdate.render_segments(whole, console()))
+
+
+async def test_the_first_paint_sends_no_style_twice() -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        whole = app.screen._compositor.render_full_update()
+        sent, textual = whole.render_segments(console()), LayoutUpdate.render_segments(whole, console())
+        assert len(sent) - 200 * 50 < 0.5 * (len(textual) - 200 * 50), "bytes beside those of the cells"
 
 
 @pytest.mark.parametrize("front", ["nothing", "dialog"])

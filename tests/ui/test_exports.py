@@ -6,21 +6,22 @@ import csv
 import io
 import json
 import os
+import re
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 from kit import pilots
 from kit.ended_runs import a_run
 from kit.made_checkpoints import fsdp
 from kit.mentions import parse_command_line
 from kit.screens import FakeSource, settle, snapshot, trial
+from msgspec.structs import replace
 
 from liverl.model import TrialsStatus
-from liverl.offline.run_disk import run_disk
+from liverl.offline.run_disk import RunDisk, run_disk
 from liverl.util.tree_size import measure
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -120,6 +121,23 @@ async def test_charts_are_saved_as_a_picture_and_a_table_or_as_one_of_them(run: 
         assert table[0] == "step,critic/score/mean" and table[1] == "1,0.2" and len(table) == 13
 
 
+async def test_charts_that_are_not_all_metrics_name_the_command_that_writes_all(run: Path) -> None:
+    """`e` saved 9 of 59 columns, and nothing said that there are more or how to get them."""
+    with (run / "metrics.jsonl").open("w") as file:
+        for step in (1, 2):
+            values = {"critic/score/mean": 0.5, "actor/entropy": 0.1, "other/one": 1, "other/two": 2}
+            file.write(json.dumps({"step": step, "data": values}) + "\n")
+    async with opened(run) as screen:
+        await screen.press("M")
+        await screen.until(
+            lambda: isinstance(screen.app.screen, MetricsScreen) and screen.app.screen.exporters()
+        )
+        await screen.press("e")
+        command = f"liverl-tui metrics export {run}"
+        await screen.until(lambda: f": 2 of 4 metrics; all of them: {command}" in screen.text)
+        parse_command_line(command)
+
+
 async def test_a_form_that_is_not_there_is_refused_with_those_that_are(run: Path) -> None:
     async with opened(run) as screen:
         await screen.press("4")
@@ -180,8 +198,19 @@ async def test_what_a_run_holds_by_kind_and_what_may_go(run: Path) -> None:
     ]  # fmt: skip
     text = "\n".join(lines(found))
     assert "2 checkpoints" in text and "nobody can tell whether and where it runs" in text
-    assert "nothing may go now" in text and "--trials" not in text, "no command that would be refused"
-    assert f"liverl-tui clean {run} --trials" in "\n".join(lines(msgspec.structs.replace(found, live="")))
+    assert "no trial and no log may go now" in text
+    assert "--trials" not in text, "no command that would be refused"
+    assert by_kind["trials"].goes == by_kind["logs"].goes == 0
+    assert by_kind["checkpoints"].goes == found.checkpoints[0].bytes
+    assert by_kind["checkpoints"].bytes == sum(row.bytes for row in found.checkpoints), (
+        "one number for one thing"
+    )
+    two = size(by_kind["checkpoints"].bytes)
+    assert f"{size(found.checkpoints[0].bytes)} of {two}" in text and text.count(prune) == 1
+    assert f"2 checkpoints, {two}, in {run / 'checkpoints'}:" in text
+    export = text.splitlines()[-1]
+    assert export.startswith("model of step 4: liverl-tui checkpoints export")
+    parse_command_line(export.removeprefix("model of step 4: "))
     async with opened(run) as screen:
         await screen.press("K")
         await screen.until(
@@ -190,16 +219,68 @@ async def test_what_a_run_holds_by_kind_and_what_may_go(run: Path) -> None:
                 and "2 checkpoints" in screen.app.screen.query_one(DiskPane).text
             )
         )
+        title = screen.app.screen.query_one(DiskPane).text.splitlines()[0]
+        assert re.search(r"counted at \d\d:\d\d:\d\d, u counts again", title), title
         fill(run / "trials" / "step_0001" / "b" / "result.json", 500_000)
         grown = size(measure(run / "trials").bytes)
         await screen.press("u")
         await screen.until(lambda: grown in screen.app.screen.query_one(DiskPane).text)
 
 
+async def test_while_the_disk_is_counted_the_page_says_how_far_that_is(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run with 80 checkpoints and many trials the page said only that it was counting, for seven seconds."""
+    for step in (2, 4):
+        fsdp(run / "checkpoints", step)
+    fill(run / "trials" / "step_0001" / "a" / "result.json", 500)
+    fill(run / "trials" / "step_0002" / "a" / "result.json", 500)
+    said: list[str] = []
+    shown: list[str] = []
+    async with opened(run) as screen:
+
+        def watched(path: Path, say: Callable[[str], None]) -> RunDisk:
+            def heard(text: str) -> None:
+                said.append(text)
+                say(text)
+                shown.append(
+                    screen.app.call_from_thread(lambda: screen.app.screen.query_one(DiskPane).heading()[1])
+                )
+
+            return run_disk(path, heard)
+
+        monkeypatch.setattr("liverl.offline.run_disk.run_disk", watched)
+        await screen.press("K")
+        await screen.until(lambda: "counted at" in _disk(screen))
+    assert {f"counting checkpoint {number} of 2" for number in (1, 2)} <= set(said)
+    assert {f"counting trials, {number} of 3" for number in (1, 2, 3)} <= set(said), said
+    assert shown == [f"{text} ..." for text in said]
+
+
 def test_a_narrow_terminal_has_no_room_for_what_a_kind_is(run: Path) -> None:
     assert "the run's memory" in "\n".join(lines(run_disk(run), 200))
     narrow = list(lines(run_disk(run), 80))
     assert "the run's memory" not in "\n".join(narrow) and any("records" in line for line in narrow)
+
+
+def test_what_goes_on_below_is_indented_on_a_narrow_terminal(run: Path) -> None:
+    """Wrapped cells began at the left, as rows do."""
+    for step in (2, 4):
+        fsdp(run / "checkpoints", step)
+    found = run_disk(run)
+    wide, narrow = list(lines(found)), list(lines(found, 78))
+    assert all(len(line) <= 78 or " " not in line.strip() for line in narrow), narrow
+    firsts = {line.split(maxsplit=1)[0] for line in wide if line.strip()}
+    assert {line.split()[0] for line in narrow if line.strip() and not line.startswith(" ")} <= firsts
+
+
+def test_of_the_embedded_trainer_there_is_no_model_to_export(run: Path) -> None:
+    fsdp(run / "checkpoints", 2)
+    found = run_disk(run)
+    rows = tuple(replace(row, format="embedded") for row in found.checkpoints)
+    assert any(line.startswith("no model to export") for line in lines(replace(found, checkpoints=rows)))
+    broken = tuple(replace(row, state="incomplete") for row in found.checkpoints)
+    assert not any("checkpoints export" in line for line in lines(replace(found, checkpoints=broken)))
 
 
 def test_a_run_without_checkpoints_says_so(run: Path) -> None:

@@ -125,8 +125,30 @@ def test_why_there_are_no_processes_is_said() -> None:
     assert processes(replace(DETAIL, processes=()), memory_used=0) == [" no process uses this GPU"]
     refused = replace(DETAIL, processes=(), processes_why="no permission")
     assert processes(refused, memory_used=0) == [" processes: n/a (no permission)"]
-    pids, why = processes(None, pids=(7, 8))
-    assert pids == " pids 7, 8" and why.endswith("is read while a run is live")
+    head, _, _, why = processes(None, pids=(7, 8), width=200)
+    assert head.split() == ["pid", "user", "gpu-mem", "service"]
+    assert why.startswith(" the backend is asked for: user, GPU memory and command of a process")
+
+
+def test_a_recording_names_the_service_of_a_pid_and_says_what_it_does_not_say() -> None:
+    known = (service("r0", "replica", members=(7,)), service("trainer", "trainer", members=(8,), pid=8))
+    of, silent = gpu(0, pids=(7, 8), owner="r0 + trainer"), "the recording"
+    rows = [row.text.rstrip() for row in process_rows(of, None, NOW, 120, known, silent)]
+    assert [row.split() for row in rows[1:3]] == [["7", "-", "-", "r0"], ["8", "-", "-", "trainer"]]
+    assert rows[3:] == [" the recording does not say: user, GPU memory and command of a process"]
+    rows = [row.text.rstrip() for row in process_rows(of, None, NOW, 200, known[:1], silent)]
+    assert rows[2].split() == ["8", "-", "-", "-"]
+    assert rows[3].endswith("a process without one is (the GPU is held by: r0 + trainer)")
+
+
+def test_rays_tree_does_not_say_whose_a_process_is() -> None:
+    tree = (service("ray", "ray", members=(7, 8)),)
+    of = gpu(0, pids=(7, 8), owner="trainer + vllm_server_1_0")
+    rows = [row.text.rstrip() for row in process_rows(of, None, NOW, 200, tree, "the recording")]
+    assert [row.split()[-1] for row in rows[1:3]] == ["-", "-"]
+    assert rows[3].endswith("(the GPU is held by: trainer + vllm_server_1_0)")
+    rows = [r.text for r in process_rows(gpu(0, pids=(7,), owner="ray"), None, NOW, 200, tree, "it")]
+    assert rows[1].split()[-1] == "ray", "nothing else holds it"
 
 
 def test_memory_of_processes_that_are_not_listed_is_seen() -> None:
@@ -349,7 +371,8 @@ async def test_a_backend_without_an_answer_leaves_what_the_snapshot_says() -> No
     source.answer = CommandError("gpu_blocked", "GPU 0: n/a (the GPU driver has not responded for 5 s)")
     async with opened(source) as screen:
         await screen.until(lambda: "has not responded for 5 s" in screen.text)
-        assert "118G/141G" in screen.text and "pids 4000" in screen.text
+        assert "118G/141G" in screen.text and "4000" in screen.text
+        assert "the last known state does not say: user, GPU memory" in screen.text
         source.answer = BackendDead("it has died")
         await screen.screen._ask()
         assert "it has died" in screen.text
@@ -400,6 +423,7 @@ async def test_the_history_of_the_run_is_drawn_also_after_its_end(
 async def test_a_recorded_run_is_not_called_a_run_without_a_backend() -> None:
     async with opened(source_of(link="demo")) as screen:
         await screen.until(lambda: "this is a recorded run; showing the last known state" in screen.text)
+        assert "the recording does not say: user, GPU memory and command" in screen.text
 
 
 async def test_zoom_and_a_gpu_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,3 +337,12 @@ async def test_gpus_may_come_and_go() -> None:
 )
 def test_the_user_of_a_foreign_process_stays_where_its_column_is_narrow(width: int, words: str) -> None:
     assert owner_words(gpu(0, owner="foreign pid 28223 (nobody)"), width) == words
+
+
+async def test_two_gpus_have_their_heads_on_the_smallest_terminal() -> None:
+    """Two lines of numbers stood there without a word of what they are."""
+    app = App(cards_view(gpus=gpus(2)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert app.pane.rows[1].text.split()[:2] == ["gpu", "util"]
+        assert line(app, "0 ") and line(app, "1 ")

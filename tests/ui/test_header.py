@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,24 @@ from hypothesis import strategies as st
 from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
 
-from liverl.model import SMOKE, BatchEnd, Cause, ReplicaSet, Result, Snapshot, Symptom, TrialsStatus
+from liverl.model import (
+    SMOKE,
+    BatchEnd,
+    Cause,
+    ReplicaSet,
+    Result,
+    RewardCourse,
+    Rewards,
+    Snapshot,
+    Symptom,
+    TrialsStatus,
+    Validation,
+)
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.last_visit import Visit
 from liverl_tui.data.view import View
 from liverl_tui.screens.base import RunScreen
+from liverl_tui.text.facts import pace_words
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.header import Header, below_rows, run_parts, stage_row, worst
 from liverl_tui.widgets.log.pane import LogsPane
@@ -63,6 +77,14 @@ def booting(**fields: object) -> dict[str, object]:
 # -- the first line
 
 
+@pytest.mark.parametrize("step_seconds", [3.4, 8.15, 47.0, 100.0, 9000.0])
+def test_header_and_status_say_one_time_left(step_seconds: float) -> None:
+    shown = view(step_seconds=step_seconds)
+    assert shown.snapshot is not None
+    said = (pace_words(shown.snapshot) or "").removesuffix(" left").rpartition(" about ")[2]
+    assert said and f"  ETA {said}  " in first(shown)
+
+
 def test_a_run_under_way() -> None:
     text = first(view(step_seconds=60.0, attempt=2))
     for part in (
@@ -76,7 +98,89 @@ def test_a_run_under_way() -> None:
     ):
         assert part in text
     assert "read-only" not in text
-    assert "(!)" not in text
+    assert "(A)" not in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "since", "width", "told", "style"),
+    [
+        ("learning", None, 200, "learning", "ok"),
+        ("flat", 12, 200, "flat since step 12", "warn"),
+        ("falling", 9, 200, "falling since step 9", "warn"),
+        ("solved", 17, 200, "all solved since step 17", "ok"),
+        ("nearly_solved", 15, 200, "nearly all solved since step 15", "ok"),
+        ("early", None, 200, "too early to say", "dim"),
+        ("unclear", None, 200, "no clear trend", "dim"),
+        ("flat", 12, 120, "flat since step 12", "warn"),
+        ("flat", 12, 72, "flat", "warn"),
+    ],
+)
+def test_whether_it_learns_stands_in_words(
+    verdict: str, since: int | None, width: int, told: str, style: str
+) -> None:
+    rewards = Rewards(20, 0.2, 0.5, (0.2, 0.5), course=RewardCourse(verdict, since))  # type: ignore[arg-type]
+    row = pack(run_parts(View(link="live"), snapshot(rewards=rewards), NOW, False), width)
+    assert (told, style) in row.spans, row.text
+    good = {"learning", "solved", "nearly_solved"}
+    style = "ok" if verdict in good else "warn" if verdict == "falling" else "strong"
+    assert ("0.50", style) in row.spans
+
+
+def test_when_it_is_done_and_whether_validation_improves_stay_on_a_small_terminal() -> None:
+    """At 80 columns the name and the word read-only had the room of both, then the verdict had none: the reward of
+    the first steps gives way."""
+    rewards = Rewards(
+        20,
+        0.2,
+        1.0,
+        (0.2, 1.0),
+        course=RewardCourse("solved", 99),
+        validation=Validation("v", 0.5, 0.5, 90, 0.5, 90),
+    )
+    state = snapshot(run="liverl/nightly", rewards=rewards, step=120, total_steps=400, step_seconds=6.0)
+    shown = View(link="live", snapshot=state)
+    for readonly in (False, True):
+        text = first(shown, 80, readonly)
+        assert "ETA 28m" in text and "val 0.50" in text and "120/400" in text and len(text) <= 80, text
+        assert "reward 1.00  all solved" in text, text
+    assert "reward 0.20 → 1.00  all solved" in first(shown, 120)
+    assert "120/400" in first(shown, 60)
+
+
+@pytest.mark.parametrize("width", range(75, 201, 5))
+@pytest.mark.parametrize(("verdict", "words"), [("early", "too early to say"), ("unclear", "no clear trend")])
+def test_no_rise_is_shown_without_its_verdict(verdict: str, words: str, width: int) -> None:
+    """Spark line, tools, KL and validation stayed where the words that nothing is proved had gone."""
+    rewards = Rewards(
+        16,
+        0.23,
+        0.41,
+        tuple(n / 40 for n in range(16)),
+        tuple(n / 40 for n in range(16)),
+        course=RewardCourse(verdict),  # type: ignore[arg-type]
+        validation=Validation("v", 0.5, 0.5, 16, 0.5, 16, 4),
+    )
+    end = Result("done", 0, None, 16, NOW - 200.0, NOW, summary="done")
+    for changes in ({}, {"state": "done", "result": end}):
+        state = snapshot(rewards=rewards, step=16, total_steps=20, step_seconds=6.0, **changes)
+        text = pack(run_parts(View(link="demo", why="over"), state, NOW, False), width).text
+        assert words in text, text
+        assert words in text.split("0.41", 1)[1] and "val" not in text.split(words)[0], text
+
+
+def test_the_words_of_the_end_keep_their_verdict_at_80_columns() -> None:
+    said = "done: 400 steps, mean reward 0.198 -> 1.000 (first and last three steps): nearly all solved since step 15"
+    end = Result("done", 0, None, 400, NOW - 200.0, NOW, summary=said)
+    state = snapshot(state="done", result=end)
+    text = stage_row(state, NOW, 80, news=False).text
+    assert text == "✔ done: 400 steps, mean reward 0.198 -> 1.000: nearly all solved since step 15"
+    assert said in stage_row(state, NOW, 120, news=False).text
+
+
+def test_numbers_of_a_smoke_run_prove_nothing() -> None:
+    rewards = Rewards(20, 0.2, 0.5, (0.2, 0.5), course=RewardCourse("learning"))
+    parts = run_parts(View(link="live"), snapshot(rewards=rewards, smoke=True), NOW, False)
+    assert "learning" not in pack(parts, 200).text
 
 
 def test_a_first_attempt_and_an_unknown_pace_are_not_mentioned() -> None:
@@ -129,14 +233,14 @@ def test_a_reader_is_told_so_and_not_to_restart_anything() -> None:
 
 
 def test_alerts_are_counted_and_the_worst_gives_the_look() -> None:
-    assert "▲ 1 alert (!)" in first(view(symptoms=(LISTLESS,)))
+    assert "▲ 1 alert (A)" in first(view(symptoms=(LISTLESS,)))
     shown = view(symptoms=(LISTLESS, TOOLLESS))
-    assert "✖ 2 alerts (!)" in first(shown)
+    assert "✖ 2 alerts (A)" in first(shown)
     assert shown.snapshot is not None
     parts = run_parts(shown, shown.snapshot, NOW, False)
-    assert ("✖ 2 alerts (!)", "alarm") in pack(parts, 200).spans
+    assert ("✖ 2 alerts (A)", "alarm") in pack(parts, 200).spans
     note = Symptom("note", "info", "a note", "", "")
-    assert "(!)" not in first(view(symptoms=(note,)))
+    assert "(A)" not in first(view(symptoms=(note,)))
     (third,) = below(view(symptoms=(note,)), snapshot(symptoms=(note,)))
     assert "a note" not in third and "event 5" in third, "a note hides no event"
 
@@ -296,10 +400,10 @@ PARSER = Symptom(
         (200, "parser is hermes  → set model.tool_parser=qwen3_coder: liverl-tui fix does it"),
         (
             120,
-            "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → ! then f: --set model",
+            "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → A then f: --set model",
         ),
-        (80, "▲ trials call no tool  → ! then f: --set model.tool_parser=qwen3_coder"),
-        (60, "▲ trials call no tool  → ! then f"),
+        (80, "▲ trials call no tool  → A then f: --set model.tool_parser=qwen3_coder"),
+        (60, "▲ trials call no tool  → A then f"),
     ],
 )
 def test_what_to_type_is_shown_before_the_explanation(width: int, text: str) -> None:
@@ -312,6 +416,36 @@ def test_the_command_that_resumes_an_ended_run_has_the_value_that_mends_it() -> 
     state = snapshot(**failed(symptoms=(PARSER,)))
     row = below(view(), state, 160)[-1]
     assert "→ liverl-tui up --resume liverl/first --set model.tool_parser=qwen3_coder" in row
+
+
+def test_the_command_that_resumes_is_shown_whole_on_a_small_terminal() -> None:
+    """It was cut in the path of the run root: what was left of it resumed nothing."""
+    ended = failed()
+    result = ended["result"]
+    assert isinstance(result, Result)
+    resume = (
+        "liverl-tui up --resume liverl/a-longer-name --run-root '/scratch/my own/of the group/runs of today'"
+    )
+    state = snapshot(**{**ended, "result": msgspec.structs.replace(result, resume=resume)})
+    for width in (80, 60):
+        rows = below(view(), state, width)
+        assert len(rows) > 1 and all(len(row) <= width for row in rows), rows
+        typed = "\n".join([rows[0].removeprefix("→ "), *rows[1:]]).replace("\\\n", "")  # as a shell reads it
+        assert shlex.split(typed) == shlex.split(resume)
+    assert below(view(), state, 120) == [f"→ {resume}"]
+
+
+async def test_the_header_has_a_row_for_each_line_of_the_command() -> None:
+    ended = failed()
+    result = ended["result"]
+    assert isinstance(result, Result)
+    resume = f"liverl-tui up --resume liverl/first --run-root /{'a-long-folder/' * 4}runs"
+    state = snapshot(**{**ended, "result": msgspec.structs.replace(result, resume=resume)})
+    app = LiverlApp(FakeSource(view=View("ended", snapshot=state)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        text = app.screen.query_one(Header).text
+    assert "--run-root" in text and text.rstrip().endswith("runs"), text
 
 
 def test_the_command_that_goes_on_has_the_value_that_mends_the_cause_and_stands_there_once() -> None:
@@ -330,7 +464,7 @@ def test_the_command_that_goes_on_has_the_value_that_mends_the_cause_and_stands_
 def test_an_alert_that_a_key_mends_names_the_keys() -> None:
     mended = msgspec.structs.replace(LISTLESS, action="restart r1", fix="a very long explanation " * 9)
     assert below(view(), snapshot(symptoms=(mended,)), 80) == [
-        "▲ r1 is loaded but idle  → ! then f: restart r1"
+        "▲ r1 is loaded but idle  → A then f: restart r1"
     ]
 
 
@@ -529,8 +663,13 @@ async def test_it_stands_in_the_header_until_somebody_has_looked(size: tuple[int
         )
         assert "→ E lists it" in header.text and "loaded but idle" in header.text, "both have a row"
         assert not app.toasts()
+        app.take(view(symptoms=(LISTLESS,), step=19))
+        await until(pilot, lambda: ": 17 steps" in header.text, lambda: header.text)
         await press(pilot, "E", "escape")
         await until(pilot, lambda: "since you left" not in header.text, lambda: header.text)
+        app.take(view(symptoms=(LISTLESS,), step=21))
+        await settle(pilot)
+        assert "since you left" not in header.text, "it was looked at"
 
 
 # -- the clocks

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from kit.pilots import until
 from kit.screens import FakeSource, settle, view
 from textual import events
+from textual.timer import Timer
 from textual.widget import Widget
 
 from liverl_tui.app.app import LiverlApp
@@ -84,3 +87,26 @@ async def test_a_key_whose_widget_goes_away_blocks_nothing(monkeypatch: pytest.M
         await settle(pilot)
         send(app, "x?")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+
+
+async def test_what_a_key_does_waits_for_no_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual counts frames from its last paint: a key right behind new numbers was answered 33 ms later."""
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        waiting: list[int] = []  # keys that wait, at each paint
+        painted = asyncio.Event()
+
+        def may_paint() -> bool:
+            waiting.append(len(app._waiting))
+            painted.set()
+            return True
+
+        monkeypatch.setattr(app, "may_paint", may_paint)
+        monkeypatch.setattr(Timer, "resume", lambda self: None)  # there are no frames
+        for keys in ("1", "2" + "12" * 20):
+            painted.clear()
+            send(app, keys)
+            async with asyncio.timeout(60):  # not the pilot, which paints itself
+                await painted.wait()
+        assert not any(waiting), "of keys that arrive together only the last is painted"

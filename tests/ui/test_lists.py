@@ -289,7 +289,7 @@ async def test_rows_are_marked_and_copied(name: str) -> None:
         first, second, *_ = shown.names
         cursor = pane.cursor
         assert cursor == first
-        wide = pane.rows[2].text
+        wide = ageless(pane.rows[2].text)
         await shown.press(MARK)
         assert pane.arrangement.marks == {first} and pane.cursor == second and "1 marked" in shown.title
         await shown.press(MARK)
@@ -307,7 +307,12 @@ async def test_rows_are_marked_and_copied(name: str) -> None:
         await shown.press(MARK, CLEAR)
         assert not pane.arrangement.marks and pane.is_attached
         await shown.press("g")
-        assert pane.rows[2].text == wide, "without marks no room is lost"
+        assert ageless(pane.rows[2].text) == wide, "without marks no room is lost"
+
+
+def ageless(text: str) -> str:
+    """A row without its ages, which go on while the test does, and with their room."""
+    return re.sub(r" +\d+s\b", lambda age: "·" * len(age[0]), text)
 
 
 @pytest.mark.parametrize("name", CASES)

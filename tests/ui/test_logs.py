@@ -141,6 +141,27 @@ async def test_it_opens_at_the_newest_line_and_follows(run):
         await ui.shows("line 202")
 
 
+async def test_the_tab_of_a_stopped_service_says_so_and_is_not_called_followed(run):
+    def of(state: str) -> View:
+        first, *others = services(*SERVICES)
+        assert first.name == "r0"
+        return view(run_dir=str(run), services=(msgspec.structs.replace(first, state=state), *others))
+
+    async with logs(run) as ui:
+        ui.pane.show_service("r0")
+        await ui.shows("line 199", "▶ following")
+        for state, words in (("stopped", "○ stopped"), ("gave_up", "✖ gave up")):
+            ui.app.take(of(state))
+            await ui.shows(words, "■ end")
+            assert "following" not in ui.pane.text
+        ui.app.take(of("ready"))
+        await ui.shows("▶ following")
+        await ui.lacks("stopped", "gave up")
+        ui.app.take(msgspec.structs.replace(of("stopped"), link="ended"))
+        await ui.shows("■ end")
+        assert "stopped" not in ui.pane.text.splitlines()[0], "all are, in a run that has ended"
+
+
 async def test_up_ends_following_until_the_end_is_asked_for(run):
     async with logs(run) as ui:
         await ui.shows("line 199")
@@ -554,22 +575,22 @@ CALL = 'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
 async def test_access_lines_are_hidden_until_a_key_shows_them(run):
     write(run, "proxy.1.log", CALL * 30 + CALL.replace("200 OK", "500 Internal Server Error"))
     async with logs(run, size=(120, 22)) as ui:
-        await ui.shows("without 30 access lines (v)", "500 Internal", "line 199")
+        await ui.shows("without 30 routine lines (v)", "500 Internal", "line 199")
         await ui.lacks("200 OK")
         await ui.press("v")
-        await ui.shows("with access lines (v)", "200 OK")
+        await ui.shows("with routine lines (v)", "200 OK")
         await ui.press("f", *"line 1", "enter")
         await ui.shows("only /line 1/")
         await ui.press("escape")
-        await ui.shows("with access lines (v)")
+        await ui.shows("with routine lines (v)")
         await ui.press("v", "right_square_bracket", "right_square_bracket")
-        await ui.shows("without 30 access lines (v)", "500 Internal")
+        await ui.shows("without 30 routine lines (v)", "500 Internal")
         await ui.press("slash", *"200 ok", "enter")
         await ui.shows("hit 30 of 30", "200 OK")
         await ui.press("escape")
         await ui.lacks("200 OK")
         await ui.press("f", *"200", "enter")
-        await ui.shows("no line in", "matches the filter", "v also access lines")
+        await ui.shows("no line in", "matches the filter", "v also routine lines")
 
 
 async def test_the_merged_log_has_times_and_a_mark_for_each_level(run):

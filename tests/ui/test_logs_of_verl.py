@@ -44,7 +44,7 @@ async def test_no_line_is_ours_unless_something_is_wrong(tmp_path: Path, size: t
         seen = lambda *words: all(word in pane.text for word in words)  # noqa: E731
         # The title and the lines under it may come with two pictures.
         await pilots.until(
-            pilot, lambda: seen("2.00k access lines", "seconds to wake up tags"), lambda: pane.text
+            pilot, lambda: seen("2.01k routine lines", "seconds to wake up tags"), lambda: pane.text
         )
         assert "liverl-sessions" not in pane.text and "/sess" not in pane.text
         with (logs / "sessions.1.log").open("a") as log:

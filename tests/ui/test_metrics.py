@@ -107,7 +107,15 @@ async def metrics(
 async def test_the_usual_charts_are_shown_and_looked_at_in_other_ways(tmp_path: Path) -> None:
     write(tmp_path, 1, 431)
     async with metrics(tmp_path) as screen:
-        for name in ("reward", "KL", "entropy", "gradient norm", "response length", "turns", "throughput"):
+        for name in (
+            "reward",
+            "KL",
+            "entropy",
+            "gradient norm",
+            "response length",
+            "messages a trial",
+            "throughput",
+        ):
             assert name in screen.text
         assert "step 431 of 500" in screen.text and "1 not finite" in screen.text
         reward = screen.line("critic/score/mean")
@@ -220,6 +228,40 @@ def test_names_are_ranked_by_how_well_they_fit() -> None:
     assert ranked("", keys) == sorted(keys)
     assert ranked("xyz", keys) == []
     assert ranked("a" * 500, keys) == []
+
+
+def test_what_the_interface_calls_a_metric_finds_it_first() -> None:
+    """`val` found a number of turns, and `reward` nothing of what is charted as the reward."""
+    keys = [
+        "val-aux/num_turns/max",
+        "val-core/b/reward/mean@1",
+        "val-core/a/reward/mean@1",
+        "val/x",
+        "critic/rewards/mean",
+        "critic/score/mean",
+        "critic/rewards/max",
+        "timing_s/gen",
+        "timing_s/step",
+    ]
+    for query in ("val", "VALID"):
+        assert ranked(query, keys)[0] == "val-core/a/reward/mean@1", query
+    assert ranked("reward", keys)[0] == "critic/score/mean"
+    assert ranked("seconds", keys)[0] == "timing_s/step"
+    assert ranked("aux", keys)[0] == "val-aux/num_turns/max"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [((0.5,), "one point"), ((0.5,) * 4, "4 equal points"), ((0.5, 0.6, 0.5), ""), ((math.nan,) * 2, "")],
+)
+async def test_a_chart_without_a_line_says_so(tmp_path: Path, values: tuple[float, ...], words: str) -> None:
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step, value in enumerate(values, 1):
+            file.write(json.dumps({"step": step, "data": {"val-core/a/reward/mean@1": value}}) + "\n")
+    async with metrics(tmp_path, (80, 24)) as screen:
+        await screen.until(lambda: "validation" in screen.text or "val-core" in screen.text)
+        title = next(line for line in screen.text.splitlines() if "val-core" in line)
+        assert ("point" in title) == bool(words) and words in title
 
 
 async def test_a_small_terminal_shows_one_column_and_scrolls(tmp_path: Path) -> None:

@@ -112,10 +112,10 @@ def test_a_key_of_the_users_own_works_and_the_old_one_does_not(seen: dict[str, o
 def test_bar_titles_palette_and_help_show_the_keys_in_force(seen: dict[str, object]) -> None:
     assert " X quit" in str(seen["bar"]) and "alerts" not in str(seen["bar"])
     assert seen["titles"] == ["F5"]
-    (row,) = [line for line in str(seen["palette"]).splitlines() if line.strip().startswith("access lines")]
+    (row,) = [line for line in str(seen["palette"]).splitlines() if line.strip().startswith("routine lines")]
     assert row.split()[-1] == "B"
     rows = [line.split() for line in str(seen["help"]).splitlines()]
-    assert ["B", "^x", "access", "lines"] in [row[:4] for row in rows]
+    assert ["B", "^x", "routine", "lines"] in [row[:4] for row in rows]
     assert ["no", "key", "alerts"] in [row[:3] for row in rows]
     assert ["X", "^c", "quit"] in [row[:3] for row in rows]
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
-from kit.pilots import press
+from kit.pilots import press, until
 from kit.screens import NOW, RecordingApp, gpu, in_workers, replica, service, settle, stop_clocks, view
 
 from liverl.model import NodeStatus, ProxyStatus, ReplicaSet, ReplicaStatus, SessionsStatus, Symptom
 from liverl_tui.data.view import View
 from liverl_tui.text.words import GLYPH, state_word
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.log.frame import ALL
+from liverl_tui.widgets.log.pane import LogsPane
 
 
 class App(RecordingApp):
@@ -41,7 +44,9 @@ async def test_what_a_serving_replica_tells() -> None:
         await settle(pilot)
         assert "2 of 2 ready, 2 in the proxy" in app.pane.text
         head = app.pane.rows[1].text
-        names = "replica state proxy run/wait tok/s s/ans KV policy prefix rst up gpu address kind"
+        names = (
+            "replica state proxy run/wait tok/s s/answer KV policy prefix hits restarts up gpu address kind"
+        )
         assert head.split() == names.split()
         assert re.fullmatch(
             r"r0 +● ready +● in +3/0 +1.24k +- +31% +v7 +72% +2 +1m +1,3 +127.0.0.1:8000 +hybrid",
@@ -370,3 +375,43 @@ async def test_a_run_on_one_host_has_no_row_of_hosts() -> None:
     async with app.run_test(size=(120, 24)) as pilot:
         await settle(pilot)
         assert "hosts" not in app.pane.text
+
+
+@pytest.mark.parametrize("leave", ["escape", "4"])
+async def test_a_log_that_a_selection_has_narrowed_says_so_and_is_whole_again(leave: str) -> None:
+    actor = msgspec.structs.replace(replica(1, kind="verl", pid=4711), name="vllm_server_1_0")
+    services = (service("ray", "ray"), service("trainer", "trainer"))
+    app = RecordingApp(shown(actor, services=services, gpus=(gpu(0),)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        logs = app.screen.query_one(LogsPane)
+        await press(pilot, "2", "down", "up")
+        await until(pilot, lambda: "only lines of vllm_server_1_0 (pid 4711)" in logs.text)
+        assert "only /" not in logs.text and logs.tab().name == "trainer"
+        await press(pilot, leave)
+        await until(pilot, lambda: not logs.filter.narrows and logs.tab().name == ALL)
+        assert "only lines" not in logs.text
+
+
+async def test_a_log_goes_on_while_it_is_read() -> None:
+    actor = msgspec.structs.replace(replica(1, kind="verl", pid=4711), name="vllm_server_1_0")
+    app = RecordingApp(shown(actor, services=(service("trainer", "trainer"),)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        logs = app.screen.query_one(LogsPane)
+        await press(pilot, "2", "down", "up", "3")
+        await until(pilot, lambda: "only lines of vllm_server_1_0" in logs.text)
+        assert logs.filter.narrows, "the user reads these lines"
+
+
+@pytest.mark.parametrize(
+    ("why", "playing", "ended"),
+    [("", "3s of 9s", False), ("paused", "3s of 9s", False), ("the end", "", True)],
+)
+async def test_the_log_of_a_recording_at_its_end_says_end(why: str, playing: str, ended: bool) -> None:
+    playing_view = msgspec.structs.replace(shown(), link="demo", why=why, playing=playing)
+    app = RecordingApp(playing_view)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        logs = app.screen.query_one(LogsPane)
+        await until(pilot, lambda: ("■ end" if ended else "▶ following") in logs.text)

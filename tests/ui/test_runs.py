@@ -16,6 +16,7 @@ from kit import pilots
 from kit.ended_runs import FALLING, RISING, a_run
 from kit.screens import FakeSource, settle, view
 from kit.terminal import Terminal, clean_environment
+from msgspec.structs import replace
 
 from liverl.model import Cause
 from liverl.rundir import index, layout
@@ -104,13 +105,18 @@ async def test_all_runs_are_listed_live_ones_first_with_what_they_learned(root: 
         assert "✔ done" in screen.line("rising") and "0.250 → 0.703" in screen.line("rising")
         assert "12/12" in screen.line("rising") and "1m00s" in screen.line("rising")
         await screen.until(lambda: screen.line("rising").split().count("…") == 0)
-        assert "✖ failed" in screen.line("broken") and "trainer was killed by SIGKILL" in screen.line(
-            "broken"
-        )
+        assert "✖ failed" in screen.line("broken") and "trainer was killed by" in screen.line("broken")
         await screen.press("down")
         await screen.until(
             lambda: CAUSE.text in screen.text
         )  # below the list, where there is room for all of it
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+async def test_no_change_of_the_reward_is_listed_without_what_it_proves(root: Path, width: int) -> None:
+    async with without_a_run(root, (width, 40)) as screen:
+        assert "0.250 → 0.703 learning " in screen.line("rising")
+        assert "0.250 → 0.000 no trend " in screen.line("broken")
 
 
 @pytest.mark.parametrize(
@@ -152,15 +158,21 @@ async def test_two_marked_runs_are_compared(root: Path) -> None:
 @pytest.mark.parametrize(
     ("cursor", "shown", "mark", "compared"),
     [
-        ("falling", "rising", False, ["rising", "falling"]),  # with the shown one; the earlier one is A
-        ("rising", "falling", False, ["rising", "falling"]),
+        ("falling", "rising", False, ["rising", "falling"]),  # with the one before it; the earlier one is A
+        ("rising", "falling", False, ["rising", "falling"]),  # with the shown one: none was before
         ("falling", "falling", False, ["rising", "falling"]),  # the shown one, with the one before it
         ("falling", "rising", True, ["rising", "falling"]),  # a single mark is that run
         ("broken", "", False, ["falling", "broken"]),  # nothing is shown
+        (
+            "broken",
+            "alive",
+            False,
+            ["falling", "broken"],
+        ),  # the newest one is shown: that is not what was before
         ("rising", "rising", False, []),  # there is none before it
     ],
 )
-async def test_without_marks_a_run_is_compared_with_the_shown_one_or_the_one_before_it(
+async def test_without_marks_a_run_is_compared_with_the_one_before_it_or_the_shown_one(
     root: Path, cursor: str, shown: str, mark: bool, compared: list[str]
 ) -> None:
     async with without_a_run(root) as screen:
@@ -180,12 +192,16 @@ async def test_without_marks_a_run_is_compared_with_the_shown_one_or_the_one_bef
             await screen.until(
                 lambda: "mark 2 to 6 runs" in screen.toasts and "marked now: 0" in screen.toasts
             )
+            assert f"no listed run began before exp/{cursor}" in screen.toasts
             return
         await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
         curves = screen.app.screen.query_one(CurvesPane).text
         assert [f"{letter} {name}" in curves for letter, name in zip("AB", compared, strict=True)] == [
             True
         ] * 2
+        first = cursor == compared[0]
+        words = "B is the run that is shown" if first else "A is the run of the same model before B"
+        assert words in curves and words in screen.app.screen.query_one(DifferencesPane).heading()[1]
 
 
 async def test_runs_without_a_common_metric_show_only_their_differences(root: Path) -> None:
@@ -196,7 +212,7 @@ async def test_runs_without_a_common_metric_show_only_their_differences(root: Pa
         words = screen.app.screen.query_one(DifferencesPane)
         await screen.until(lambda: "no metric is reported by two of them" in words.text or bool(words.text))
         await screen.until(lambda: not screen.app.screen.query_one(CurvesPane).display)
-        assert words.display and words.has_focus and "A exp/alive   B exp/broken" in words.text
+        assert words.display and words.has_focus and "A exp/broken   B exp/alive" in words.text
 
 
 async def test_a_low_terminal_shows_curves_or_differences(root: Path) -> None:
@@ -241,13 +257,40 @@ async def in_a_run(run: Path, **how: Any) -> AsyncIterator[Screen]:
         yield screen
 
 
-async def test_the_key_opens_the_list_and_enter_on_the_shown_run_goes_back(root: Path) -> None:
-    async with in_a_run(root / "exp" / "rising", opens_others=True) as screen:
+@pytest.mark.parametrize("readonly", [False, True])
+async def test_the_key_opens_the_list_and_enter_on_the_shown_run_goes_back(
+    root: Path, readonly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run root is listed, wherever it is, whoever may change the run."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(root / "elsewhere"))
+    async with in_a_run(root / "exp" / "rising", opens_others=True, readonly=readonly) as screen:
         assert "exp/rising (shown)" in screen.text
         screen.pane.select(str(root / "exp" / "rising"))
         await screen.press("enter")
         await screen.until(lambda: isinstance(screen.app.screen, Dashboard))
         assert screen.app.next_run is None
+
+
+@pytest.mark.parametrize("name", ["alive", "rising", "falling", "broken"])
+async def test_the_cursor_begins_on_the_shown_run_which_is_compared(root: Path, name: str) -> None:
+    """With the newest one under the cursor another pair would be compared, without a word about the shown run."""
+    async with in_a_run(root / "exp" / name) as screen:
+        assert screen.pane.chosen is not None and Path(screen.pane.chosen.run_dir).name == name
+        other = screen.pane.beside(screen.pane.chosen)
+        await screen.press("c")
+        if other is None:
+            await screen.until(lambda: "mark 2 to 6 runs" in screen.toasts)
+            return
+        await screen.until(lambda: isinstance(screen.app.screen, CompareScreen))
+        await screen.until(lambda: f"exp/{name}" in screen.app.screen.query_one(DifferencesPane).text)
+
+
+async def test_the_cursor_stays_where_the_user_has_put_it(root: Path) -> None:
+    async with in_a_run(root / "exp" / "rising") as screen:
+        await screen.press("home")
+        first = screen.pane.cursor
+        screen.pane.take(list(screen.pane.runs.values()))
+        assert screen.pane.cursor == first and not str(first).endswith("rising")
 
 
 async def test_an_interface_that_cannot_open_others_names_the_command(root: Path) -> None:
@@ -278,6 +321,72 @@ def test_without_a_command_the_list_opens_where_several_runs_are_live(
             up_module.up_or_attach(UpOptions())
 
 
+def test_a_directory_of_ended_runs_is_listed_and_no_run_is_started_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wanted to look at old runs got a new one in their archive, unasked."""
+    root = tmp_path / "old"
+    a_run(root, "rising", RISING)
+    done: list[str] = []
+    how = "interface"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    monkeypatch.setattr(up_module, "_mode", lambda _options: how)
+    monkeypatch.setattr(
+        up_module, "all_runs", lambda run_root, told: done.append(f"list {run_root}: {told}") or 0
+    )
+    monkeypatch.setattr(up_module, "up", lambda _options: done.append("started") or 0)
+    assert up_module.up_or_attach(UpOptions(run_root=root)) == 0
+    start = f"liverl-tui up --run-root {root}"
+    assert (
+        done.pop()
+        == f"list {root}: no run in {root} is live on this host, and none was started; to start one: {start}"
+    )
+    empty = tmp_path / "empty"
+    for options in (
+        UpOptions(run_root=empty),
+        UpOptions(),
+        UpOptions(run_root=root, name="new"),
+        UpOptions(run_root=root, detach=True),
+        UpOptions(run_root=root, yes=True),
+        UpOptions(run_root=root, smoke=True),
+    ):
+        assert up_module.up_or_attach(options) == 0
+        assert done.pop() == "started", options
+    how = "plain"  # a script starts a run with it, each night one more
+    assert up_module.up_or_attach(UpOptions(run_root=root)) == 0
+    assert done == ["started"]
+
+
+async def test_the_list_says_why_it_is_shown(root: Path) -> None:
+    settings = read_settings(Path(os.devnull))
+    app = RunsApp(root, settings, told="none was started; to start one: liverl-tui up")
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        assert [toast.message for toast in app.toasts()] == ["none was started; to start one: liverl-tui up"]
+
+
+def test_the_program_with_a_run_that_has_ended_shows_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, bool]] = []
+    how = "interface"
+    monkeypatch.setattr(up_module, "_mode", lambda _options: how)
+    monkeypatch.setattr(up_module, "_require_trusted", lambda *_: None)
+    monkeypatch.setattr(
+        up_module, "show", lambda run, _how, readonly: shown.append((run.path.name, readonly)) or 0
+    )
+    ended = root / "exp" / "rising"
+    assert up_module.up_or_attach(UpOptions(run=ended)) == 0
+    assert shown == [("rising", False)]
+    for options in (UpOptions(run=ended, detach=True), UpOptions(run=ended, sets=("a.b=1",))):
+        with pytest.raises(
+            CliError, match=r"has ended .*To look at it: liverl-tui attach .*/exp/rising\. To"
+        ):
+            up_module.up_or_attach(options)
+    how = "plain"  # a script may wait for the exit code of a start
+    with pytest.raises(CliError, match="To look at it: liverl-tui attach "):
+        up_module.up_or_attach(UpOptions(run=ended))
+    assert shown == [("rising", False)]
+
+
 def test_the_real_program_opens_a_run_from_the_list_and_the_list_from_the_run(root: Path) -> None:
     argv = [sys.executable, "-m", "liverl_tui.cli.main", "runs", "--run-root", str(root)]
     env = clean_environment(XDG_STATE_HOME=os.environ["XDG_STATE_HOME"])
@@ -289,3 +398,20 @@ def test_the_real_program_opens_a_run_from_the_list_and_the_list_from_the_run(ro
         terminal.wait_for("exp/broken (shown)")
         terminal.press("q")
         assert terminal.wait() == 1  # as the run that it showed
+
+
+@pytest.mark.parametrize("width", [80, 160])
+async def test_which_attempt_the_time_is_of_is_said_where_others_came_before_it(
+    root: Path, width: int
+) -> None:
+    path = root / "exp" / "rising"
+    result = layout.RunDir(path).read_result()
+    assert result is not None
+    again = replace(result, attempt=2, started_at=200.0, ended_at=217.0)
+    (path / "result.json").write_bytes(msgspec.json.encode(again))
+    async with without_a_run(root, (width, 40)) as screen:
+        assert ("17s, attempt 2" in screen.line("rising")) is (width == 160)
+        assert "attempt" not in screen.line("falling")
+        while "rising" not in str(screen.pane.cursor):
+            await screen.press("down")
+        await screen.until(lambda: "started and time are of attempt 2" in screen.text)

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from liverl.control.messages import BackendDead, CommandError
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
-from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet, SessionsStatus, TokenRoute
+from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet, Result, SessionsStatus, TokenRoute
 from liverl.plan.spec import PortSpec, StopStage
 from liverl.procs.listing import ListedProcess
 from liverl.rundir.layout import RunDir, hostname
@@ -232,7 +232,7 @@ async def test_a_replica_that_verl_keeps_has_a_page_of_its_own() -> None:
             f"generation 2 of this name, pid {ME}",
             "verl; restart the trainer to restart it",
             "http://127.0.0.1:8001",
-            "room for 64.0 requests of full length",
+            "room for 64 requests of full length",
             "0 NVIDIA H200: 118G of 141G, 29G of it by this replica",
             "yes, it gets new trials",
             "copied by verl from the trainer: version 7",
@@ -388,6 +388,22 @@ def test_a_proxy_without_backends_is_an_alarm() -> None:
     assert "none; every request fails" in rows(About("proxy", NOW, shown, SERVICES[3]))
     shown = snapshot(proxy=ProxyStatus(backends=("http://x/v1",), cooled_down=("http://x/v1",)))
     assert "in cooldown" in rows(About("proxy", NOW, shown, SERVICES[3]))
+
+
+def test_a_service_of_a_run_that_has_ended_is_as_it_was() -> None:
+    """No address at which something would answer, no alarm about what nobody asks for, no probe still to come."""
+    result = Result("done", 0, None, 20, NOW - 900, NOW - 100)
+    over = snapshot(
+        state="done", result=result, proxy=ProxyStatus(address="http://127.0.0.1:8002", requests=9)
+    )
+    proxy = next(one for one in over.services if one.kind == "proxy")
+    asked = msgspec.structs.replace(DETAIL.probes[0], at=None)
+    detail = msgspec.structs.replace(DETAIL, probes=(asked,), live=False)
+    text = rows(About("proxy", NOW, over, proxy, detail))
+    assert "was http://127.0.0.1:8002" in text and "every request fails" not in text
+    assert "not asked any more: the run has ended" in text and "without a backend" not in text
+    live = rows(About("proxy", NOW, snapshot(), proxy, detail))
+    assert "was http" not in live and "unknown without a backend" in live
 
 
 def test_text_from_outside_cannot_reach_the_terminal() -> None:

@@ -20,6 +20,7 @@ from kit.pilots import until
 from kit.processes import stop_process
 from kit.runs import ToyRun, change_of, make_run, toy
 from kit.screens import FakeSource, event, snapshot
+from msgspec.structs import asdict
 
 from liverl.control.client import Client
 from liverl.control.messages import BackendDead, BackendSilent, CommandError, ControlError
@@ -400,7 +401,7 @@ async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> N
     run.process.kill()
     run.process.wait()
     assert record is not None
-    write_atomic(run.run_dir / "backend.json", {**record.__dict__, "host": "n17"})
+    write_atomic(run.run_dir / "backend.json", {**asdict(record), "host": "n17"})
     async with looking(run.run_dir) as seen:
         lost = await seen.until(lambda v: v.events)
         assert lost.link == "lost"

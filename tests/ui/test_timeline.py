@@ -13,6 +13,7 @@ import pytest
 from kit import pilots
 from kit.ended_runs import a_run
 from kit.screens import NOW, FakeSource, settle, snapshot
+from msgspec.structs import replace
 
 from liverl.model import Bottleneck, StepTime, StepTrials, TrialsStatus
 from liverl.offline.step_timeline import ReplicaLane, StepTimeline
@@ -20,7 +21,7 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.timeline import TimelineScreen
-from liverl_tui.widgets.timeline.step import StepPane
+from liverl_tui.widgets.timeline.step import StepPane, note_rows
 from liverl_tui.widgets.timeline.steps import StepsPane
 
 AT = 1_700_000_000.0
@@ -119,8 +120,12 @@ async def test_the_newest_step_is_shown_with_its_parts_and_its_trials(
         assert "step 3 of 9 · 20 s · 1 trial" in screen.text
         assert "15s  75 %" in screen.line(" generate") and "▬" in screen.line(" generate")
         sums = screen.line("   model")
-        assert "summed up" in sums and "▬" not in sums, "a sum over trials has no place on a time axis"
-        assert " % of all their time, before they ran" in screen.line("   queue"), "the shares are without it"
+        assert "generate, by what" in sums and "▬" not in sums, (
+            "a sum over trials has no place on a time axis"
+        )
+        assert " % of the trials' time, before they ran" in screen.line(" queue"), "the shares are without it"
+        shares = [line for line in screen.text.splitlines() if " % " in line or line.endswith(" %")]
+        assert "this step" in screen.text and all(line.count("%") == 1 for line in shares), shares
         lane = screen.line("fix-config-1" if size[0] > 80 else "fix-config")
         assert "1.00 v2" in lane
         drawn = lane[lane.index("v2") + 2 :]
@@ -155,6 +160,93 @@ async def test_all_steps_are_stacked_bars_and_enter_opens_one(tmp_path: Path) ->
         await screen.until(lambda: "step 2 of 9" in screen.text)
         await screen.press("escape")
         await screen.until(lambda: isinstance(screen.app.screen, Dashboard))
+
+
+async def test_a_step_in_which_an_alert_began_has_a_mark_and_its_reason_below(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    alert = {"at": AT + 30, "kind": "symptom", "text": "r1 is slow: 13 times", "level": "warning"}
+    alert["data"] = {"id": "replica_slow:r1", "what": "new"}
+    over = {
+        "at": AT + 43,
+        "kind": "symptom",
+        "text": "",
+        "data": {"id": "replica_slow:r1", "what": "cleared"},
+    }
+    with (path / "events.jsonl").open("a") as file:
+        file.writelines(json.dumps(event, separators=(",", ":")) + "\n" for event in (alert, over))
+    async with opened(path) as screen:
+        await screen.press("c")
+        pane = screen.app.screen.query_one(StepsPane)
+        await screen.until(lambda: pane.row("2", 115).text.startswith("▲"))
+        assert pane.row("1", 115).text.startswith(" ")
+        assert " step 3: r1 was still slow" in screen.text
+        await screen.press("up")
+        await screen.until(lambda: " step 2: r1 is slow: 13 times" in screen.text)
+        await screen.press("up")
+        await screen.until(
+            lambda: " marked where an alert began: step 2, 3; go to one to read why" in screen.text
+        )
+
+
+async def test_the_reason_of_a_mark_is_wrapped_not_cut(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    text = "step 2 is solved: every trial of its groups got the whole reward, so that the policy learns nothing more"
+    alert = {
+        "at": AT + 30,
+        "kind": "symptom",
+        "text": text,
+        "level": "info",
+        "data": {"id": "a", "what": "new"},
+    }
+    with (path / "events.jsonl").open("a") as file:
+        file.write(json.dumps(alert, separators=(",", ":")) + "\n")
+    async with opened(path, (80, 24)) as screen:
+        await screen.press("c", "up")
+        await screen.until(lambda: " step 2: step 2 is solved" in screen.text)
+        assert text.split()[-2:] == ["nothing", "more"] and "nothing more" in " ".join(screen.text.split())
+        before = next(n for n, line in enumerate(screen.text.splitlines()) if "step 2: " in line)
+        await screen.press("up")
+        await screen.until(lambda: "marked where an alert began: step 2" in screen.text)
+        after = next(n for n, line in enumerate(screen.text.splitlines()) if "marked" in line)
+        assert before == after, "nothing moves as the cursor does"
+
+
+async def test_the_screen_says_that_no_bottleneck_is_named_and_no_replica_slow(tmp_path: Path) -> None:
+    async with opened(make(tmp_path)) as screen:
+        assert "newest 9 steps (median): no single bottleneck" in screen.text, (
+            "it is not of the step of the rows"
+        )
+        assert "slower: generate takes 2.0 times as long" in screen.text
+
+
+@pytest.mark.parametrize(
+    ("words", "advice", "condition"),
+    [
+        (
+            "84 % of the step the trials wait for the model: trials spend 29 % of their time in the queue; more at "
+            "once (harbor_runtime.num_workers) help only while replicas and hosts have room; the model 84 %",
+            "more at once",
+            "have room",
+        ),
+        (
+            "60 % of the step is the log-probabilities of the trainer and the reference policy: give the trainer more "
+            "GPUs (infrastructure.nnodes), or keep the reference policy on its GPUs where memory is free (training.x)",
+            "or keep",
+            "where memory is free",
+        ),
+    ],
+)
+@pytest.mark.parametrize("width", [60, 80, 90, 100, 120])
+def test_an_advice_is_never_shown_without_its_condition(
+    words: str, advice: str, condition: str, width: int
+) -> None:
+    """At 80x24 "more at once (harbor_runtime.num_workers) he…" kept the advice and lost when it helps."""
+    rows = note_rows([(words, "dim")], width, 20)
+    shown = " ".join(row.text.strip() for row in rows)
+    assert len(rows) <= 2 and shown.startswith(words[:40])
+    assert (advice in shown) == (condition in shown)
+    whole = " ".join(row.text.strip() for row in note_rows([(words, "dim")], width, 40))
+    assert whole == words
 
 
 async def test_all_steps_are_saved_as_a_table(tmp_path: Path) -> None:
@@ -205,4 +297,13 @@ def test_the_slow_replica_of_a_step_is_named() -> None:
     pane = StepPane()
     pane._timeline = one
     rows = [row.text for row in pane.lines(120, 40)]
+    assert not any("no replica is named slow" in row for row in rows)
     assert any("▲ r1 took 2.5 times as long for a call as the other replica" in row for row in rows), rows
+    pane._timeline = replace(one, replicas=tuple(ReplicaLane(n, calls["r0"]) for n in ("r0", "r1")))
+    pane._laid = None
+    rows = [row.text for row in pane.lines(120, 40)]
+    assert any("no replica is named slow: none takes 2 times as long as the others" in row for row in rows)
+    rows = [row.text.strip() for row in pane.lines(80, 24)]
+    assert "no replica is named slow: none takes 2 times as long as the others" in rows, (
+        "whole, on a row of its own"
+    )

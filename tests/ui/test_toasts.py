@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from kit.pilots import until
 from kit.screens import FakeSource, event, settle, view
+from textual.notifications import Notify
 from textual.widgets._toast import Toast
 
 from liverl.model import Symptom
+from liverl_tui.app import notifications
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
@@ -87,6 +89,26 @@ async def test_a_key_without_an_effect_says_where_it_has_one() -> None:
         assert "filter lists" in said(toast), "typed text is no key without an effect"
 
 
+@pytest.mark.parametrize("way", [("A",), ("colon",), ("question_mark",), ("I", "escape")])
+async def test_an_answer_to_a_key_belongs_to_its_screen(way: tuple[str, ...]) -> None:
+    """It covered the legend of the next screen for seconds. What was done is told there, too."""
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        if way[1:]:
+            await pilot.press(way[0])
+            await settle(pilot)
+        app.notifications.toast("saved a picture")
+        app.notifications.toast("u has no effect here", "warning")
+        assert len(await toasts(pilot, 2)) == 2
+        await pilot.press(way[-1])
+        await settle(pilot)
+        (toast,) = await toasts(pilot, 1)
+        assert said(toast) == "saved a picture"
+        app.notifications.toast("u has no effect here", "warning")
+        assert len(await toasts(pilot, 2)) == 2, "on each screen anew"
+
+
 async def test_what_the_header_or_the_events_tell_too_is_one_line() -> None:
     before = view()
     long = "two of the replicas are loaded but idle " * 6
@@ -129,3 +151,10 @@ async def test_where_the_header_has_no_row_a_toast_says_what_has_happened() -> N
         app.take(view(step=9))
         await settle(pilot)
         assert len(app.screen.query(Toast)) == 1, "it is said once"
+
+
+async def test_one_that_comes_as_the_program_ends_looks_for_no_screen() -> None:
+    """Its last screen has gone by then."""
+    app = LiverlApp(FakeSource(view=view()))
+    assert not app.screen_stack
+    app.on_notify(Notify(notifications.Toast("late")))

@@ -15,10 +15,11 @@ from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.ending_words import counted_endings
 from liverl.observe.trials.trajectory import Trajectory
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
-from liverl_tui.widgets.base.trial_words import ending, finish_words, tally_heads, tally_of
+from liverl_tui.widgets.base.trial_words import ending, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_groups import (
     GROUP,
     Looks,
@@ -273,13 +274,13 @@ def test_the_endings_of_a_step_are_those_of_its_trials() -> None:
     """Not the reasons for which the last calls ended, which say tool_calls for every trial that submits."""
     ended_by = {"submit": 24, "x": 1, "AgentTimeoutError": 5, "TrialTimeoutError": 3}
     told = StepTrials(7, 33, 33, 0, 0.5, finish_reasons={"tool_calls": 33}, ended_by=ended_by)
-    assert finish_words(tally_of(told).finishes) == "submitted 24, timed out 8, x 1"
+    assert counted_endings(tally_of(told).finishes) == "submitted 24, timed out 8, x 1"
     heads = [
         trial(n, ended_by="submit" if n else "max_iterations", finish_reason="tool_calls") for n in range(3)
     ]
-    assert finish_words(tally_heads(7, heads).finishes) == "submitted 2, max turns 1"
+    assert counted_endings(tally_heads(7, heads).finishes) == "submitted 2, max turns 1"
     old = StepTrials(7, 2, 2, 0, 0.5, finish_reasons={"stop": 2})
-    assert finish_words(tally_of(old).finishes) == "stop 2", "no result says more"
+    assert counted_endings(tally_of(old).finishes) == "done 2", "no result says more"
     shown = header_rows(
         200, "trials/a", Trajectory("a", "trials/a", "t", running=False, ended_by="max_iterations")
     )

@@ -362,9 +362,9 @@ async def test_a_narrow_title_keeps_what_the_user_has_chosen(maximised: bool) ->
     async with app_of(news).run_test(size=(80, 24)) as pilot:
         shown = await opened(pilot, "4z" if maximised else "4")
         for key, words in (
-            ("!", "flagged only"),
+            ("!", "flagged trials only"),
             ("space", "1 marked"),
-            ("ctrl+f", " of 30"),
+            ("ctrl+f", "30 match"),
             ("slash", "/▏"),
             ("s", "/s▏"),
             ("enter", "/s ·"),
@@ -373,7 +373,7 @@ async def test_a_narrow_title_keeps_what_the_user_has_chosen(maximised: bool) ->
             assert words in shown.lines[0], shown.lines[0]
         shown.pane.sort_by("reward")
         await settle(pilot)
-        for words in ("flagged only", "1 marked", "/s", "by reward", " of 30"):
+        for words in ("flagged trials only", "1 marked", "/s", "by reward", " match"):
             assert words in shown.lines[0], shown.lines[0]
 
 
@@ -382,7 +382,7 @@ async def test_a_short_filtered_list_says_of_how_many_it_is() -> None:
         size=(80, 24)
     ) as pilot:
         shown = await opened(pilot, "4!")
-        assert "flagged only · 1 of 21 listed" in shown.lines[0]
+        assert "flagged trials only  1 match" in shown.lines[0]
 
 
 async def test_an_empty_list_of_flagged_trials_says_which_key_lists_all() -> None:
@@ -397,7 +397,7 @@ async def test_flagged_only_and_back() -> None:
     app = app_of(seen(trial(0, **ZERO), trial(1), trial(2, finish_reason="max_tokens"), trial(3)))
     async with app.run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot, "4!")
-        assert shown.names == ["trial-000", "trial-002"] and "flagged only" in shown.lines[0]
+        assert shown.names == ["trial-000", "trial-002"] and "flagged trials only" in shown.lines[0]
         await shown.press("!")
         assert len(shown.names) == 4
 
@@ -594,7 +594,7 @@ async def test_a_filter_tells_that_it_saw_the_newest_only() -> None:
     async with app_of(news).run_test(size=(120, 12)) as pilot:
         shown = await opened(pilot, "4z")
         await shown.press("slash", *"files-1", "enter")
-        assert " of 12 in the newest 60" in shown.lines[0]
+        assert "  12 of the newest 60 match, rows 1-" in shown.lines[0]
 
 
 async def test_equal_groups_are_named_once_all_of_the_step_is_known() -> None:
@@ -712,7 +712,7 @@ async def test_a_line_per_step(tmp_path: Path) -> None:
         assert (
             "▲ 3/4 trials call tools" in lines and "✖ 0/2 trials call tools" in lines and "4 trials" in lines
         )
-        assert "length 1, stop 1" in lines and "0.250" in lines
+        assert "done 3, no tool call 1" in lines and "0.250" in lines
         assert "✖ 0/2" in shown.pane.copy_line() or "▲ 3/4" in shown.pane.copy_line()
         await shown.press("j", "enter")
         await shown.until(lambda: "all of step 6: 2 of 2 trials done; ✖ none of 2" in shown.lines[0])

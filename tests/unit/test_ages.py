@@ -37,6 +37,6 @@ def test_lengths_of_a_step(seconds: float, said: str) -> None:
     ],
 )  # fmt: skip
 def test_the_shares_of_a_step_add_up(shares: dict[str, float], said: str) -> None:
-    assert lines(StepTime(10, 4.006, shares)) == [
+    assert lines(StepTime(10, 4.006, shares))[0] == (
         f"a step takes 4.0 s (the median of the newest 10 steps): {said}"
-    ]
+    )

@@ -106,7 +106,9 @@ def test_a_new_backend_is_told_whoever_started_it() -> None:
 
 def test_the_last_words() -> None:
     words = farewell(linked("live"), "liverl/first", "/runs/liverl/first")
-    assert words == "detached; run liverl/first goes on\nto attach again: liverl-tui attach liverl/first"
+    assert (
+        words == "detached; run liverl/first goes on\nto attach again: liverl-tui attach /runs/liverl/first"
+    )
     words = farewell(linked("lost", backend=HERE), "liverl/first", "/runs/x")
     assert "its services may go on" in words and words.endswith("liverl-tui up --run /runs/x")
     words = farewell(linked("lost"), "liverl/first", "/runs/x")

@@ -27,9 +27,9 @@ from liverl.model import (
 from liverl_tui.cli.status_table import render
 from liverl_tui.keys.bindings import find
 from liverl_tui.keys.of_run import BY_VERL, unusable, worded
-from liverl_tui.text.facts import plain_facts, replica_words, sessions_words
-from liverl_tui.text.status_label import SnapshotIndex, of_replica, of_workers
-from liverl_tui.widgets.dashboard.replica_rows import columns
+from liverl_tui.text.facts import plain_facts, proxy_words, replica_words, sessions_words
+from liverl_tui.text.status_label import SnapshotIndex, of_replica, of_service, of_workers
+from liverl_tui.widgets.dashboard.replica_rows import columns, service_line
 
 IDLE = {"running": 0.0, "waiting": 0.0}
 
@@ -119,6 +119,40 @@ def test_sessions_in_workers_are_counted_wherever_they_are() -> None:
     assert str(sessions_words(one)).startswith("in 1 agent-loop worker, ")
     assert [line for line in plain_facts(one, ours) if line.startswith("sessions: ")], "a worker is gone"
     assert sessions_words(replace(ours, sessions=replace(ours.sessions, workers=()))) is None
+
+
+def test_a_proxy_beside_the_sessions_says_why_it_has_no_requests() -> None:
+    """``0 requests`` beside trials that make calls reads as a fault, or as a number that is not known."""
+    idle = replace(through_sessions().proxy, requests=0)
+    ours = through_sessions(proxy=idle)
+    words = "no requests: trials use the sessions"
+    assert proxy_words(ours) == f"http://127.0.0.1:8002, {words}"
+    proxy = next(one for one in ours.services if one.kind == "proxy")
+    row = service_line(proxy, of_service(proxy, NOW), ours, NOW, 10, 8)
+    assert words in "".join(text for text, _ in row.spans) and "0 requests" not in str(row.spans)
+    busy = "http://127.0.0.1:8002, 1031 requests, 0 failed"
+    assert proxy_words(through_sessions()) == busy
+    assert (
+        proxy_words(replace(ours, proxy=replace(idle, failures=2)))
+        == "http://127.0.0.1:8002, 0 requests, 2 failed"
+    )
+    assert proxy_words(snapshot(proxy=idle)) == "http://127.0.0.1:8002, 0 requests, 0 failed", (
+        "it carries the trials"
+    )
+    assert (
+        proxy_words(replace(ours, proxy=replace(idle, requests=None)))
+        == "http://127.0.0.1:8002, ? requests, 0 failed"
+    )
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "stopped", "dead"])
+def test_after_the_end_no_address_is_told(state: Any) -> None:
+    ended = through_sessions(state=state)
+    assert proxy_words(ended) == "1031 requests, 0 failed"
+    assert sessions_words(ended) == "817 requests, 3 failed; 104 ended, 16 cut off"
+    assert "127.0.0.1" not in render(ended, width=200) and "in 2 agent-loop" not in str(
+        sessions_words(in_workers(state=state))
+    )
 
 
 def test_after_the_end_nothing_is_ready_or_open() -> None:

@@ -29,6 +29,28 @@ from liverl.logs.record import Raised, Record
         # the second says less
         (Raised("ValueError", "bad row"), Raised("RuntimeError", "", how="context"), 0),
         (Raised("ValueError", "bad row"), Raised("RuntimeError", "job 3 failed", how="context"), 0),
+        # a second try to import the same module, from outside of its package
+        (
+            Raised("ImportError", "cannot import name 'f' from 'm'", entry="from .server import ("),
+            Raised("ModuleNotFoundError", "No module named 'server'", how="context"),
+            0,
+        ),
+        (
+            Raised("ModuleNotFoundError", "No module named 'a.server'", entry="import a.server as s"),
+            Raised("ModuleNotFoundError", "No module named 'server'", how="context"),
+            0,
+        ),
+        # another module is looked for instead
+        (
+            Raised("ImportError", "cannot import name 'Self' from 'typing'", entry="from typing import Self"),
+            Raised("ModuleNotFoundError", "No module named 'typing_extensions'", how="context"),
+            1,
+        ),
+        (
+            Raised("ValueError", "bad row", entry="from .server import ("),
+            Raised("ModuleNotFoundError", "No module named 'server'", how="context"),
+            1,
+        ),
         # the second says more
         (Raised("KeyError", "'x'"), Raised("ConfigError", "no key x in a.yaml", how="context"), 1),
         (Raised("KeyError", "'x'"), Raised("RuntimeError", "no key x in a.yaml", how="context"), 1),

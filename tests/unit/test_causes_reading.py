@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -52,6 +54,18 @@ def test_an_error_is_found_between_healthy_lines_at_its_offset(tmp_path):
     assert logs.log == "shown"
     assert logs.modified == (tmp_path / "a.log").stat().st_mtime
     assert logs.left_out == 0
+
+
+def test_an_error_behind_the_last_step_is_kept_however_late_the_steps_line_is_read(tmp_path):
+    """The step and the error wait for the end of a traceback of another process, and answers are counted meanwhile."""
+    died = "(TaskRunner pid=3) ERROR 11-20 23:51:24 [core.py:78] CUDA error: an illegal memory access\n"
+    caught = "(Worker pid=5) Traceback (most recent call last):\n"
+    logs = read(tmp_path, OK + caught + STEP + died + OK)
+    assert "CUDA error: an illegal memory access" in texts(logs)
+    assert [record.text for record in logs.records if record.kind == "healthy"] == [
+        "step:4 - actor/lr:0.1",
+        '127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
+    ]
 
 
 def test_what_a_process_survived_is_not_kept(tmp_path):
@@ -245,7 +259,7 @@ def test_what_is_passed_over_by_its_shape_would_not_have_mattered(tmp_path, monk
     whole = tmp_path / "all.log"
     whole.write_bytes(b"\n".join(log.read_bytes() for log in LOGS))
     quick = {log: read_log(log, "x") for log in (whole, *LOGS)}
-    monkeypatch.setattr(Shapes, "_kind", lambda self, line, shape: "read")
+    monkeypatch.setattr(Shapes, "_kind", lambda self, line, shape: shapes._ANY)
     slow = {log: read_log(log, "x") for log in (whole, *LOGS)}
     assert sum(len(one.records) for one in quick.values()) > 900
     for log, one in quick.items():
@@ -254,6 +268,26 @@ def test_what_is_passed_over_by_its_shape_would_not_have_mattered(tmp_path, monk
         assert [record for record in wanted if record not in found] == [], log
         assert len(found) <= len(wanted) + 1, log  # signs of health are counted by the run of lines, not each
         assert (one.left_out, one.survived, one.served) == (other.left_out, other.survived, other.served)
+
+
+WORDS = {
+    shapes.HEALTHY: "healthy",
+    shapes.INFO: "info",
+    shapes.SIGNED: "info",
+    shapes.BARE: "bare",
+    shapes.DULL: "dull",
+    shapes.FLOODED: "flood",
+    shapes.REPEATED: "repeated",
+    shapes.READ: "read",
+}
+
+
+def runs_of(known, data):
+    """The bytes of each run of lines of the same kind, and the word for it."""
+    codes, ends = known.of(data)
+    sizes = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    kinds = groupby(zip(sizes, map(WORDS.get, codes), strict=True), key=lambda line: line[1])
+    return [(sum(size for size, _ in lines), kind) for kind, lines in kinds]
 
 
 @pytest.mark.parametrize(
@@ -279,14 +313,14 @@ def test_what_is_passed_over_by_its_shape_would_not_have_mattered(tmp_path, monk
 def test_the_shape_of_a_line(line, kind):
     known = Shapes(("[Errno 28] No space", "EngineCore failed"))
     for _ in range(2):
-        assert [found for _, found in known.of(line + b"\n")] == [kind]
-    assert list(known.of(line)) == [(len(line), "read")]
+        assert [found for _, found in runs_of(known, line + b"\n")] == [kind]
+    assert runs_of(known, line) == [(len(line), "read")]
 
 
 def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
     known = Shapes(("[Errno 28] No space",))
     lines = [b"INFO [Errno 5] No space here", b"INFO [Errno 28] No space here"]
-    assert [kind for _, kind in known.of(b"\n".join(lines) + b"\n")] == ["read", "read"]
+    assert runs_of(known, b"\n".join(lines) + b"\n") == [(sum(map(len, lines)) + 2, "read")]
     assert [known.has_needle(line.decode()) for line in lines] == [False, True]
 
 
@@ -307,5 +341,49 @@ def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
 )
 def test_what_is_passed_over_in_a_flood(line, kind, monkeypatch):
     monkeypatch.setattr(shapes, "FLOOD", 2)
-    kinds = [found for _, found in Shapes(()).of((line + b"\n") * 4)]
-    assert kinds == (["read", "read", kind, kind] if line else ["bare"] * 4)
+    size = len(line) + 1
+    runs = {"read": [(4 * size, "read")], "flood": [(2 * size, "read"), (2 * size, "flood")]}[kind]
+    assert runs_of(Shapes(()), (line + b"\n") * 4) == (runs if line else [(4, "bare")])
+
+
+def test_lines_that_do_not_matter_are_passed_over_between_repeated_ones_too(tmp_path, monkeypatch):
+    """As a trainer writes its configuration behind the same warnings at each start."""
+    parsed = 0
+    line_of = reading.RecordReader._line_of
+
+    def counted(self, raw, start):
+        nonlocal parsed
+        parsed += 1
+        line_of(self, raw, start)
+
+    monkeypatch.setattr(reading.RecordReader, "_line_of", counted)
+    configuration = "".join(f"shard {number} of the model is ready\n" for number in range(200))
+    start = f"note: this failed before (1)\n{configuration}step:1 - actor/loss:0.5\n"
+    logs = read(tmp_path, start * 1000 + FAILED)
+    assert parsed < 20_000, "a tenth of its lines"
+    assert logs.records[-1].offset == logs.last.offset == 1000 * len(start)
+
+
+SIGNED = (
+    '(EngineCore pid=2) INFO 11-20 23:51:23 [a.py:7] replied "x" 200, Avg prompt throughput is not known\n'
+)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param((OK, INFO), id="in turns"),
+        pytest.param((INFO, OK, NCCL, INFO, INFO), id="in groups"),
+        pytest.param((OK, INFO, SIGNED, INFO, OK, SIGNED), id="with words that are counted"),
+        pytest.param((NCCL, INFO, NCCL), id="without a sign"),
+    ],
+)
+def test_healthy_lines_and_those_of_level_info_are_passed_over_as_one_run_or_each(
+    lines, tmp_path, monkeypatch
+):
+    """The last sign of health, the last answer and what was survived do not depend on how lines are grouped."""
+    text = FAILED + "".join(lines) * 30 + FAILED + "".join(lines)
+    together = msgspec.structs.replace(read(tmp_path, text), modified=0.0)
+    monkeypatch.setattr(reading, "_RUNS", re.compile(rb"R[Rbimf]*+|(?P<healthy>h++)|[im]++|b++|f++|d++|x++"))
+    assert together == msgspec.structs.replace(read(tmp_path, text), modified=0.0)
+    assert (together.served >= 0) == (OK in lines)

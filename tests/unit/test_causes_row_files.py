@@ -128,6 +128,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
         'source = "seen"\nof = ["gone"]',
         "x.toml:10: gone: of: only a consequence comes of other rows, and this is a row of role cause",
     ),
+    "supposes what is not certain": (
+        'source = "seen"',
+        'source = "seen"\nsupposes = ["gone"]',
+        "x.toml:10: gone: supposes: gone supposes something itself; expected rows that are certain",
+    ),
     "gives way to nobody": (
         'source = "seen"',
         'source = "seen"\neffect = true',

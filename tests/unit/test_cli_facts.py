@@ -32,7 +32,7 @@ def test_everything_is_said_at_the_beginning_and_after_each_step() -> None:
     )
     assert plain_facts(now) == [
         "run running: step 8/20: rollout 5/16 trials, up 2m",
-        "training: 7 of 20 steps done, reward 0.512, 3.4 s a step, about 44s left",
+        "training: 7 of 20 steps done, reward 0.512, 3.4 s a step, about 40s left",
         "replicas: 2 of 2 ready, 2 in the proxy",
         "proxy: http://127.0.0.1:8002, 1031 requests, 0 failed",
         "trials: 3 running, 18 of 21 finished; 3 of 18 (17%) made no tool call at all; "
@@ -147,9 +147,9 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     for wanted in (
-        "3.4 s a step, about 44s left",
+        "3.4 s a step, about 40s left",
         "✖ critical: 2 of 4 replicas idle",
-        "  fix: liverl-tui restart proxy",
+        "  fix: liverl-tui restart --run /runs/liverl/first proxy",
         "▲ 3 of 18 trials (17%) made no tool call at all",
         "  step 7: 16/16 trials, mean reward 0.512, 13/16 call tools",
     ):

@@ -219,8 +219,8 @@ def test_the_status_table_fits(width):
     text = status_table.render(snapshot, width=width)
     assert "✖ critical: no tool" in text
     flat = " ".join(text.split())
-    assert "set: model.tool_parser=hermes; liverl-tui fix zero_tool_calls does it" in flat
-    assert "set: model.tool_parser=hermes, which is a guess; liverl-tui fix x does it" in flat
+    assert "set: model.tool_parser=hermes; liverl-tui fix zero_tool_calls --run /r does it" in flat
+    assert "set: model.tool_parser=hermes, which is a guess; liverl-tui fix x --run /r does it" in flat
     lines = text.splitlines()
     assert max(len(line) for line in lines) <= width
     assert "▲ 8 of 8 trials (100%) made no tool call at all" in text

@@ -42,6 +42,7 @@ def test_options_in_front_of_a_command_are_its_options(capsys: pytest.CaptureFix
     ("args", "words"),
     [
         (("--detach", "plan"), "no option --detach"),
+        (("stop", "--yes"), "no option --yes: stop asks nothing; leave it out"),
         (("plan", "--jsn"), "no option --jsn: did you mean --json?"),
         (("--stt", "x=1", "plan"), "no option --stt: did you mean --set?"),
         (("--set", "run.seed=1", "plann"), "no command 'plann': did you mean plan?"),

@@ -12,19 +12,56 @@ import msgspec
 import pytest
 from kit.ended_runs import FALLING, a_run
 
-from liverl.model import Cause, Event
+from liverl.diagnose.report import past_alerts, report
+from liverl.model import Cause, Event, Symptom
 from liverl.observe.metrics.parting import Parting
 from liverl.observe.metrics.series import Series
 from liverl.offline.compare import seconds_of
+from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
 from liverl_tui.cli.main import run
 from liverl_tui.screens.runs import oldest_first
 from liverl_tui.text.comparison import reward_words, shared_width, weight
+
+OF_VERL = ("run.topology=verl", "run.engine=vllm", "trainer.kind=verl", "model.model_path=/models/mine")
 
 
 def compared(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
     code = run(["compare", *map(str, args)])
     told = capsys.readouterr()
     return code, told.out, told.err
+
+
+def test_a_default_that_the_other_run_names_is_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both trained with 0.3, and "algorithm.learning_rate  0.3  null" was said to differ."""
+    one = a_run(tmp_path, "one", sets=("algorithm.learning_rate=0.3",))
+    other = a_run(tmp_path, "other")
+    _, out, _ = compared(capsys, one, other)
+    assert "the configurations are the same in every key" in out
+    assert "algorithm.learning_rate is 0.3 in all of them: some name it, in others it is the default" in out
+    assert "null" not in out and "differ in" not in out
+    _, out, _ = compared(capsys, one, other, "--json")
+    (told,) = json.loads(out)["config"]
+    assert told == {"key": "algorithm.learning_rate", "values": [0.3, None], "inert": False}, (
+        "as it is written"
+    )
+    third = a_run(tmp_path, "third", sets=("algorithm.learning_rate=2.5",))
+    _, out, _ = compared(capsys, one, other, third)
+    assert "differ in 1 key:" in out
+    (row,) = [line.split() for line in out.splitlines() if "learning_rate" in line]
+    assert row == ["algorithm.learning_rate", "0.3", "0.3", "(default)", "2.5"]
+
+
+def test_defaults_of_two_trainers_are_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both configurations have null, and one run trained with 0.3, the other with 1e-6."""
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other", sets=OF_VERL)
+    _, out, _ = compared(capsys, one, other)
+    rows = [line.split() for line in out.splitlines()]
+    assert ["algorithm.learning_rate", "0.3", "(default)", "1e-06", "(default)"] in rows
 
 
 def test_what_differs_is_told_and_what_does_not_is_not(
@@ -49,14 +86,16 @@ def test_what_differs_is_told_and_what_does_not_is_not(
         "1m00s",
     ]
     assert "the configurations differ in 2 keys:" in lines
-    assert any(line.split() == ["algorithm.learning_rate", "0.3", "2.5"] for line in lines)
+    assert any(line.split() == ["algorithm.learning_rate", "0.3", "(default)", "2.5"] for line in lines)
     assert any(line.split() == ["run.seed", "0", "3"] for line in lines)
     assert "run.name" not in out, "it differs in each run"
     assert "reward below from step 5 on, by 0.531 on average" in [" ".join(line.split()) for line in lines], (
         out
     )
     assert "  only A, no fault: trials_slow began" in lines and "reward_flat" not in out
-    assert lines[2] == "reward: A is higher than B from step 5 on, by 0.531 on average", "first, and in words"
+    assert lines[2] == "reward: A is higher than B from step 5 on, by 0.531 on average (12 common steps)", (
+        "first, and in words"
+    )
     assert "GPU 0 out of memory" in out and "not compared" not in out
 
 
@@ -65,12 +104,27 @@ def test_what_differs_is_told_and_what_does_not_is_not(
     [
         (Parting(0, None, None, None), "A and B have no step in common"),
         (Parting(9, None, None, None), "A and B have the same in all 9 steps"),
-        (Parting(9, 3, None, None), "A and B differ from step 3 on, and neither stays higher"),
-        (Parting(9, 3, 4, -0.5), "A is higher than B from step 4 on, by 0.500 on average"),
-        (Parting(9, 3, 4, 0.5), "B is higher than A from step 4 on, by 0.500 on average"),
+        (
+            Parting(12, 3, None, None),
+            "A and B differ from step 3 on, and neither stays higher (12 common steps)",
+        ),
+        (
+            Parting(12, 3, 4, -0.5),
+            "A is higher than B from step 4 on, by 0.500 on average (12 common steps)",
+        ),
+        (
+            Parting(30, 3, 4, 0.5),
+            "B is higher than A from step 4 on, by 0.500 on average (30 common steps)",
+        ),
+        (
+            Parting(11, 3, 4, -0.5),
+            "too early to say which of A and B is higher: they have 11 common steps",
+        ),
+        (Parting(1, 1), "too early to say which of A and B is higher: they have 1 common step"),
     ],
 )
 def test_which_run_has_the_higher_reward_is_said(found: Parting, words: str) -> None:
+    """Of six steps the lead of one run was told as if it were known, where the verdict on one run says nothing."""
     assert reward_words("B", found) == words
 
 
@@ -237,3 +291,25 @@ def test_training_time_is_the_sum_of_what_steps_took() -> None:
     assert sums is not None
     assert list(sums.steps) == [1, 2, 3, 5] and list(sums.values) == [10.0, 22.0, 22.0, 30.0]
     assert seconds_of({"critic/score/mean": other}) is None
+
+
+def test_an_open_alert_has_the_numbers_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its count has grown since the event that told it: the report has the newest one, and so has the comparison."""
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other", FALLING)
+    told = Event(
+        1, 111.0, "symptom", "the tasks are solved: reward 1 for 5 steps. All are.", "info",
+        data={"id": "solved", "what": "new", "title": "the tasks are solved: reward 1 for 5 steps"},
+    )  # fmt: skip
+    (one / "events.jsonl").write_bytes(msgspec.json.encode(told) + b"\n")
+    state, result = RunDir(one).read_snapshot(), RunDir(one).read_result()
+    assert state is not None and result is not None
+    title = "the tasks are solved: reward 1 for 8 steps"
+    open_one = Symptom("solved", "info", title, "All are.", "use harder tasks", since=111.0)
+    state = msgspec.structs.replace(state, symptoms=(open_one,))
+    (one / "snapshot.json").write_bytes(encode_snapshot(state))
+    _, out, _ = compared(capsys, one, other)
+    page = report(state, result, past_alerts([told], 100.0), ())
+    assert f"  only A, no fault: {title}\n" in out and f"at the end: {title}" in page
+    assert "for 5 steps" not in out

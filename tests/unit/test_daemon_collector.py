@@ -13,13 +13,15 @@ from liverl.daemon import main
 
 def test_it_is_on_again_once_the_modules_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["main", "--help"])
+    thresholds = gc.get_threshold()
     gc.disable()
     try:
         with pytest.raises(SystemExit):
             main.main()
-        assert gc.isenabled()
+        assert gc.isenabled() and gc.get_threshold() == main.COLLECT
     finally:
         gc.enable()
+        gc.set_threshold(*thresholds)
 
 
 def test_who_only_imports_the_module_keeps_his() -> None:

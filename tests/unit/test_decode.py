@@ -14,8 +14,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from liverl import snapshot_json
 from liverl.config.edit import EditRefused, edited
 from liverl.config.layers import from_text
+from liverl.control import messages
 from liverl.environments.index import uv_has_index
 from liverl.external import model_list
 from liverl.model import Event
@@ -27,15 +29,21 @@ from liverl.proxy.config import parse_backends
 from liverl.rundir.ledger import LedgerError, rows
 from liverl.util.decode import (
     DEEPEST,
+    FIRST,
     JsonDecoder,
     Undecodable,
     decode_json,
     decode_loose_json,
     decode_toml,
     decode_yaml,
+    holds_anything,
 )
 
 ROOT = Path(__file__).parents[2]
+
+
+class Shallow(msgspec.Struct):
+    a: int = 0
 
 
 class Typed(msgspec.Struct):
@@ -98,6 +106,40 @@ def test_a_field_of_any_form_is_bounded_within_a_type_too() -> None:
         JsonDecoder(Event).decode(
             b'{"seq":1,"at":1.0,"kind":"x","text":"","data":{"x":' + b"[" * 300 + b"]" * 300 + b"}}"
         )
+
+
+def test_the_depth_is_bounded_before_and_after_the_type_was_looked_at() -> None:
+    """For the first values the brackets are counted, as to look at the type takes milliseconds."""
+    deep = b"[" * 300 + b"]" * 300
+    own, any_form = JsonDecoder(list[int]), JsonDecoder(Typed)
+    for _ in range(FIRST + 3):
+        assert own.decode(b"[1]") == [1]
+        assert any_form.decode(b'{"a":1}') == Typed(1)
+        with pytest.raises(msgspec.DecodeError):
+            own.decode(deep)
+        with pytest.raises(Undecodable, match="nested"):
+            any_form.decode(b'{"a":1,"more":{"x":' + deep + b"}}")
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 5, 100_000])
+def test_what_is_refused_does_not_depend_on_how_many_came_before(levels: int) -> None:
+    """A field that the type does not name is passed over, however deep, as far as the decoder itself goes."""
+    more = b'{"a":1,"unknown":' + b"[" * levels + b"]" * levels + b"}"
+    told = set()
+    for before in (0, FIRST - 1, FIRST + 1):
+        decoder = JsonDecoder(Shallow)
+        for _ in range(before):
+            decoder.decode(b'{"a":1}')
+        try:
+            told.add(str(decoder.decode(more)))
+        except msgspec.DecodeError as error:
+            told.add(str(error))
+    assert len(told) == 1, told
+
+
+@pytest.mark.parametrize("decoder", [snapshot_json._decoder, messages._incoming])
+def test_what_is_said_of_a_type_beforehand_is_so(decoder: JsonDecoder[Any]) -> None:
+    assert decoder._bounded == (not holds_anything(decoder._type))
 
 
 def test_good_json_is_read_as_before() -> None:

@@ -9,8 +9,9 @@ from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from kit.symptoms import lasting, proof
 from msgspec.structs import replace
 
+from liverl.diagnose.catalogue.learning import rewards_equal
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
-from liverl.diagnose.tracker import Diagnosis, Resolved, RunContext, Window
+from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, Window
 from liverl.model import (
     Cause,
     ReplicaSet,
@@ -316,6 +317,27 @@ def test_the_newest_step_counts_once_it_is_trained(trained: int | None, finished
     steps = (StepTrials(7, 4, finished, 0, 0.0, calling=4),)
     now = rewarded(0.0, 0.0, 0.0, 0.0, mean=0.0, steps=steps, step=trained)
     assert bool(fired("rewards_equal", now)) is fires
+
+
+@pytest.mark.parametrize("looks", [(14, 15, 16, 17), (14, 16, 17), (14, 17), (13, 14, 15, 17)])
+def test_the_step_that_is_named_first_does_not_depend_on_when_a_look_is(looks: tuple[int, ...]) -> None:
+    """Of two runs with the same rewards one said that step 15 is solved, and the other that step 17 is."""
+    mean = {13: 0.75, 14: 0.75, 15: 1.0, 16: 0.75, 17: 1.0}
+
+    def at(newest: int) -> Snapshot:
+        done = range(newest, 12, -1)
+        heads = [
+            trial(n, step=step, reward=1.0 if n or mean[step] == 1.0 else 0.0, updated_at=NOW)
+            for step in done
+            for n in range(4)
+        ]
+        return with_trials(
+            *(StepTrials(s, 4, 4, 0, mean[s], calling=4) for s in done), newest=heads, step=newest
+        )
+
+    diagnosis = Diagnosis((Rule(rewards_equal),))
+    news = [one for step in looks for one in diagnosis.update(replace(at(step), at=NOW + step), RunContext())]
+    assert [one.symptom.title for one in news] == ["step 15 is solved: all rewards are 1"]
 
 
 def test_an_older_step_is_over_when_a_newer_one_has_begun() -> None:

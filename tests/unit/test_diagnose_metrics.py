@@ -12,7 +12,7 @@ from liverl.diagnose.catalogue import asynchronous
 from liverl.diagnose.catalogue import metrics as rules
 from liverl.diagnose.catalogue.learning import rewards_equal
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
-from liverl.diagnose.tracker import RunContext, Window
+from liverl.diagnose.tracker import Resolved, RunContext, Window
 from liverl.model import Snapshot, StepMetrics, StepTrials, Symptom, TrialsStatus
 from liverl.observe.metrics.recent import MOST, RecentSteps, StepCollector
 from liverl.observe.metrics.steps import MetricsReader
@@ -171,7 +171,9 @@ def test_what_counts_as_flat(means: list[float], spread: float | None, flat: boo
 
 def test_a_reward_that_is_flat_because_all_is_solved_is_worth_a_note() -> None:
     symptom = look(collected(*rewards(*[1.0] * 6, spread=0.0)))["reward_flat"]
-    assert symptom.severity == "info" and "harder" in symptom.fix and "6 steps" in symptom.title
+    assert symptom.severity == "info" and "harder" in symptom.fix
+    assert symptom.title == "the tasks are solved: reward 1 since step 1"
+    assert "from step 1 to step 6" in symptom.cause
     later = look(collected(*rewards(0.5, spread=0.5), *rewards(*[0.0] * 5, spread=0.0)))["reward_flat"]
     assert "from the first step on" not in later.cause
 
@@ -186,7 +188,7 @@ def test_without_tool_calls_the_flat_reward_has_another_cause_and_a_single_step_
     heads = tuple(replace(h, reward=0.0, state="finished") for h in same.trials.newest)
     equal = snapshot(trials=TrialsStatus(newest=heads, steps=(StepTrials(7, 8, 8, 1, 0.0),)))
     assert len(list(rewards_equal(Window(equal, None, RunContext())))) == 1
-    assert list(rewards_equal(Window(equal, None, RunContext(recent=recent)))) == []
+    assert list(rewards_equal(Window(equal, None, RunContext(recent=recent)))) == [Resolved("rewards_equal")]
 
 
 # --- gradients, entropy, divergences, turns ---------------------------------------------------------------

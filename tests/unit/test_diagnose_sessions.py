@@ -14,6 +14,7 @@ from liverl.diagnose.catalogue.sessions import NOT_BEGUN_S, SILENT_SESSION_S
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import (
     ReplicaSet,
+    SessionProcessEnd,
     SilentSession,
     Snapshot,
     StalledProcess,
@@ -246,3 +247,37 @@ def test_tokens_that_the_replicas_make_for_another_reason_are_no_alert() -> None
     left = TokenRoute("m", "replicas", "/m has no tokenizer.json")
     assert "tokens_differ" not in found(with_routes(left, TokenRoute("n"), TokenRoute("o", "sessions")))
     assert "tokens_differ" not in found(through_sessions(sessions=None))
+
+
+# --- processes of the sessions -----------------------------------------------------------------------------
+
+
+def with_ends(*ends: SessionProcessEnd, **changes: Any) -> Snapshot:
+    now = through_sessions(**changes)
+    assert now.sessions is not None
+    return replace(now, sessions=replace(now.sessions, process_ends=ends))
+
+
+def test_a_process_of_the_sessions_that_ended() -> None:
+    old = SessionProcessEnd(1, 4, "SIGSEGV", NOW - 301, 3, 3)
+    killed = SessionProcessEnd(2, 4, "SIGKILL", NOW - 20, 7, 7)
+    assert "session_process_ended" not in found(with_ends(old))
+    symptom = found(with_ends(old, killed))["session_process_ended"]
+    assert (symptom.title, symptom.severity) == ("process 2 of 4 of sessions ended (SIGKILL)", "warning")
+    assert "it had 7 open sessions, and 7 were opened again" in symptom.cause and symptom.since == NOW - 20
+    assert "OOM killer" in symptom.fix
+    assert proof(symptom) == ("process 2 of 4: SIGKILL; it had 7 open sessions, and 7 were opened again",)
+
+
+def test_several_processes_that_ended_are_one_alert() -> None:
+    ends = [SessionProcessEnd(n, 4, "exit code 1", NOW - 20 + n, n, None if n == 3 else 1) for n in (1, 2, 3)]
+    symptom = found(with_ends(*ends))["session_process_ended"]
+    assert symptom.title == "3 processes of sessions ended (exit code 1)" and "OOM" not in symptom.fix
+    assert [one.text for one in symptom.evidence] == [
+        "process 3 of 4: exit code 1; it had 3 open sessions, which wait for it",
+        "process 2 of 4: exit code 1; it had 2 open sessions, and 1 was opened again",
+        "process 1 of 4: exit code 1; it had 1 open session, and 1 was opened again",
+    ]
+    assert "session_process_ended" not in found(with_ends(*ends, state="done"))
+    longest = SessionProcessEnd(10, 64, "killed: it hung " + "x" * 40, NOW)
+    assert len(found(with_ends(longest))["session_process_ended"].title) <= 60

@@ -90,7 +90,7 @@ def test_one_look_without_it_starts_the_hold_anew() -> None:
     assert looks.at(31, symptom()) == []
     assert looks.at(60.5, symptom()) == []
     assert looks.at(61, symptom()) == [("new", "bad")]
-    assert looks.diagnosis.symptoms[0].since == NOW + 31
+    assert looks.diagnosis.symptoms[0].since == NOW + 61, "when it was told, not when its rule began to wait"
 
 
 def test_what_was_never_told_ends_without_a_word() -> None:

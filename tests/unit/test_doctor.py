@@ -9,19 +9,22 @@ import json
 import lzma
 import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kit.screens import service, snapshot
 from msgspec.structs import replace
 
-from liverl.causes.finding import Explanation
+from liverl.causes.finding import Explanation, Verdict
 from liverl.causes.inputs.places import offset_of
 from liverl.causes.read.reading import MOST_AFTER
 from liverl.causes.row_files import Fault, RowsError
+from liverl.causes.verdict.guesses import guesses
 from liverl.model import Cause, Evidence, Result
 from liverl.model import Exit as ServiceExit
 from liverl.offline.doctor import examine as examine_module
@@ -393,6 +396,21 @@ def test_what_the_result_of_a_run_knows_of_its_trials_is_told(
         ), out
 
 
+@pytest.mark.parametrize("script", [False, True])
+def test_ray_is_no_possible_cause_in_a_run_without_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: bool
+) -> None:
+    """The trainer of a run without Ray was killed, and the second possible cause was Ray."""
+    run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, 1.0, 2.0))
+    monkeypatch.setattr(examine_module, "plan_of", lambda path: SimpleNamespace(may_use_ray=script))
+    found = examine([run_dir]).verdict
+    monkeypatch.setattr(
+        examine_module, "judge_found", lambda *_: Verdict(found.cause, guesses(signal.SIGKILL, ""), ())
+    )
+    ids = [one.id for one in examine([run_dir]).verdict.guesses]
+    assert ids == ["guess-memory", *(["guess-ray"] if script else []), "guess-stopped"]
+
+
 def test_the_exit_of_a_service_is_told_and_not_again_that_of_its_run(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", Result("failed", 139, None, 3, 1.0, 2.0))
     fallen = service("trainer", "trainer", "failed", exit=ServiceExit(signal=11))
@@ -534,7 +552,7 @@ def test_a_named_file_is_looked_at_without_its_folder(tmp_path: Path) -> None:
 
 
 def test_what_takes_long_to_read_is_told_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
-    deadline, said = time.monotonic() + 20, ""
+    deadline, said = time.monotonic() + 60, ""
     with Progress(quiet=0.01) as progress:
         progress.say("reading 1 of 1 logs, 300.0 MiB: a.log")
         while "a.log" not in said and time.monotonic() < deadline:

@@ -59,7 +59,7 @@ class Leaving:
         supervisor: Any = SimpleNamespace(
             slots={"replica-1": slot}, stopping=False, run_dir=run_dir, attempt=1, now=lambda: self.clock,
             say=lambda kind, text, *_, **__: self.said.append(text), kick=lambda: None, used_generations={},
-            http=SimpleNamespace(get=self._get), spawn_task=asyncio.ensure_future,
+            http=SimpleNamespace(poll=self._get), spawn_task=asyncio.ensure_future,
             records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail, journal=self._write),
         )  # fmt: skip
         self.registry = ReplicaRegistry(supervisor, plan, 30.0, 1.0)

@@ -32,6 +32,18 @@ def test_a_disk_does_not_fill_after_the_end(over: bool) -> None:
     assert ("full in about" in words) is not over
 
 
+@pytest.mark.parametrize(
+    ("step_seconds", "enough"), [(None, False), (60.0, True), (240.0, False), (300.0, False)]
+)
+def test_a_disk_that_outlasts_the_run_is_no_warning(step_seconds: float | None, enough: bool) -> None:
+    """`full in about 4d` was said of a run that had an hour left."""
+    disk = DiskStatus(100 << 30, 50 << 30, None, 3600.0)
+    words = disk_words(snapshot(disk=disk, step=5, total_steps=20, step_seconds=step_seconds))
+    assert (
+        words == f"50G of 100G free, {'enough for the rest of the run' if enough else 'full in about 1h00m'}"
+    )
+
+
 @pytest.mark.parametrize("over", [False, True])
 def test_the_details_of_a_service_have_times(over: bool) -> None:
     result = Result("done", 0, None, 3, AT, NOW)

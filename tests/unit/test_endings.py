@@ -382,7 +382,7 @@ class Watched(StepEndings):
 
 async def looked_twice(step: Watched, waiting: asyncio.Future[Any]) -> None:
     """Until ``waiting`` has not decided by its first look, or is done."""
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while step.looks < 2 and not waiting.done():
         assert time.monotonic() < give_up, "it looks once"
         await asyncio.sleep(0.01)

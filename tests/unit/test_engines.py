@@ -243,13 +243,15 @@ def running(run_dir: Path, **changes: Any) -> tuple[ReplicaRegistry, Any]:
         answer="",
     )
 
-    async def get(address: str, timeout: float, *, headers: dict[str, str]) -> tuple[int, str]:
+    async def get(
+        address: str, timeout: float, *, headers: dict[str, str], kept: bool = False
+    ) -> tuple[int, str]:
         assert headers == ({"Authorization": "Bearer sk-right"} if plan.replica_token_file else {})
         return 200, supervisor.answer
 
     (run_dir / "secrets").mkdir(exist_ok=True)
     (run_dir / "secrets/replica_token").write_text("sk-right\n")
-    supervisor.http = SimpleNamespace(get=get)
+    supervisor.http = SimpleNamespace(poll=get)
     return ReplicaRegistry(supervisor, plan, 30.0, 1.0), supervisor
 
 

@@ -35,6 +35,55 @@ def test_each_has_a_page_of_five_steps_and_stands_in_the_list(folder: Path) -> N
         load_config(folder / "config.yaml", env={})
 
 
+def agents_listed() -> dict[str, tuple[str, str, str]]:
+    """Folder -> agent, where it works, and by which key, as the list of examples says."""
+    rows = re.findall(
+        r"^\| \[`(\w+)/`\]\([^)]+\) \| ([^|]+) \| ([^|]+) \| `([^`]+)` \|$",
+        (EXAMPLES / "README.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    return {folder: (agent, place, key) for folder, agent, place, key in rows}
+
+
+def test_the_list_says_where_each_agent_works_and_in_which_version() -> None:
+    configs = {
+        folder.name: load_config(folder / "config.yaml", env={}).config
+        for folder in FOLDERS
+        if (folder / "config.yaml").exists()
+    }
+    agents = {name for name, one in configs.items() if one.agent.command or one.agent.kind == "harbor"}
+    listed = agents_listed()
+    assert set(listed) == agents and len(agents) > 4
+    for name, (agent, place, key) in listed.items():
+        docker = (
+            configs[name].agent.kind == "harbor" and configs[name].harbor_agent.environment_type == "docker"
+        )
+        assert place.startswith("in a container" if docker else "on the host"), name
+        assert key == ("agent.kind: harbor" if docker else "agent.command"), name
+        pages = "".join(file.read_text("utf-8") for file in (EXAMPLES / name).iterdir())
+        versions = re.findall(r"\d+\.\d+\.\d+", agent)
+        assert versions and [version for version in versions if version not in pages] == [], name
+
+
+def test_mini_swe_agent_has_one_version_everywhere() -> None:
+    """The list, what installs it, and the test that runs it: a newer one may ask for other options."""
+    root = EXAMPLES.parent
+    files = [
+        *EXAMPLES.rglob("*.*"),
+        root / "docs" / "own-run.md",
+        root / "tests" / "docker" / "test_agents.py",
+    ]
+    texts = {file: file.read_text("utf-8") for file in files if file.suffix in (".md", ".py", ".yaml", ".sh")}
+    lines = [
+        (file.name, line)
+        for file, text in texts.items()
+        for line in text.splitlines()
+        if re.search(r"install\b.*\bmini-swe-agent\b", line) and "Harbor's own class" not in line
+    ]
+    assert len(lines) > 4
+    assert [one for one in lines if "mini-swe-agent==2.4.6" not in one[1]] == []
+
+
 def test_rows_of_gsm8k() -> None:
     found = module("make_rows").rows((GSM8K / "problems.jsonl").read_text("utf-8").splitlines())
     assert [len(found[name]) for name in ("train", "val")] == [9, 3]

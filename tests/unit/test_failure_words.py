@@ -73,4 +73,4 @@ def test_commands_are_short_and_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -
     assert resume_command(Path("/home/a/runs/liverl/k")) == "liverl-tui up --resume liverl/k"
     elsewhere = resume_command(Path("/a b/liverl/k"))
     assert elsewhere == "liverl-tui up --resume liverl/k --run-root '/a b'"
-    assert attach_command(Path("/a b/liverl/k")) == "liverl-tui attach liverl/k"
+    assert attach_command(Path("/a b/liverl/k")) == "liverl-tui attach '/a b/liverl/k'"

@@ -22,6 +22,7 @@ OWN_CALLS = {
     "liverl_tui/cli/live_text.py": "writes into its own pipe in a handler of a signal",
     "liverl_tui/web/session.py": "keys for the pseudo terminal of its own process",
     "util/checked_path.py": "the helper: which links are followed",
+    "util/regular_file.py": "the helper: opens again by its path what it knows by its inode",
     "util/atomic_file.py": "the helper: files that are replaced",
     "util/append.py": "the helper: whole lines",
     "util/remove_tree.py": "the helper: removal without recursion",

@@ -9,9 +9,10 @@ import pytest
 
 from liverl.observe.metrics.series import Series
 from liverl.offline.compare import Compared, Comparison, Curve, Parting
+from liverl_tui.text.comparison import title_partings
 from liverl_tui.widgets.header.header import why_words
 from liverl_tui.widgets.metrics.grid import places, side_by_side
-from liverl_tui.widgets.runs.curves import CurvesPane, title_partings
+from liverl_tui.widgets.runs.curves import CurvesPane
 from liverl_tui.widgets.timeline.steps import StepsPane, scale_of
 
 SIZES = [(80, 24), (120, 40), (200, 50), (250, 70)]
@@ -80,6 +81,21 @@ def test_a_longer_bar_says_so_and_numbers_stand_where_there_is_room(width: int) 
     assert ("25 %" in second) == (width == 250) and len(first) == len(second) == width
 
 
+def test_a_bar_that_is_longer_than_the_axis_has_its_parts_in_proportion() -> None:
+    """26 s, of which 84 % were the update, were cut at 3.9 s and drawn as all "generate"."""
+    pane = StepsPane()
+    usual = ({"generate": 3.4, "update": 0.5}, 3.9)
+    steps = dict.fromkeys(range(2, 9), usual)
+    pane.take(steps)
+    sentence = "» longer than the axis: its parts are in proportion"
+    assert sentence not in "".join(row.text for row in pane.compose_rows(115, 40))
+    pane.take({1: ({"generate": 4.2, "update": 21.8}, 26.0), **steps})
+    long, other = pane.row("1", 115).text, pane.row("2", 115).text
+    assert (long.count("▬"), long.count("═"), long[-1]) == (16, 83, "»") and "26s" in long
+    assert (other.count("▬"), other.count("═")) == (87, 13)
+    assert sentence in "".join(row.text for row in pane.compose_rows(115, 40))
+
+
 def compared(name: str) -> Compared:
     return Compared(
         name, f"/runs/{name}", "done", 1, "m", None, None, 3, 3, None, None, None, None, "", False, ()
@@ -106,10 +122,11 @@ def test_compared_runs_leave_no_cell_of_their_charts_empty(width: int, count: in
     ("partings", "words"),
     [
         ((), ("", "")),
-        ((None, Parting(9, 3, 3, -0.3359)), ("  C 0.3359 below A from step 3 on", "  C below A")),
+        ((Parting(11, 3, 3, -0.3359),), ("", "")),  # too early to say
+        ((None, Parting(12, 3, 3, -0.3359)), ("  C 0.336 below A from step 3 on", "  C below A")),
         (
-            (Parting(9, None, None, None), Parting(9, 2, 4, 0.5)),
-            ("  C 0.5 above A from step 4 on", "  C above A"),
+            (Parting(9, None, None, None), Parting(12, 2, 4, 0.5)),
+            ("  C 0.500 above A from step 4 on", "  C above A"),
         ),
     ],
 )

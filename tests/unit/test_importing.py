@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -18,8 +19,9 @@ from hypothesis import strategies as st
 from liverl.config import load_config
 from liverl.config.env_vars import VARIABLES
 from liverl.config.loaded import LoadedConfig
+from liverl.config.resolve import resolved
 from liverl.config.schema import leaves, value_of
-from liverl.config.sizing import bare_key
+from liverl.config.sizing import bare_key, train_files
 from liverl.importing import Imported, NothingToImport, read_path
 from liverl.importing.shell_words import Unreadable, commands, plain, source_text
 from liverl.importing.targets import (
@@ -33,7 +35,10 @@ from liverl.importing.targets import (
     WITHOUT_MEANING,
 )
 from liverl.importing.values import Place, Scope, Unknown
+from liverl.plan.build import make_plan
 from liverl.plan.verl_overrides import overrides
+from liverl.plan.verl_trainer import checkpoints
+from liverl.preflight.checkpoint import resumed
 from liverl_tui.cli.import_config import import_command
 
 DATA = Path(__file__).parents[1] / "data" / "importing"
@@ -449,10 +454,127 @@ def test_paths_beside_a_script_and_keys_of_hydras_own(tmp_path: Path) -> None:
     found = read_path(script)
     config = loaded(found, tmp_path).config
     assert config.model.model_path == str(tmp_path / "model")
+    known = {note.what: note.why for note in found.notices}
+    assert "a relative path" in known["data.train_index: rows/a.parquet"]
     why = {note.what: note.why for note in found.not_taken}
-    assert "a relative path" in why["data.train_index: rows/a.parquet"]
+    assert not any("data.train_index" in what for what in why)  # it is in the file
     assert "only Hydra resolves" in why["trainer.save_freq=${trainer.test_freq}"]
     assert [note.what for note in found.overrides] == ["trainer.seed=${trainer.test_freq}"]
+
+
+# --- what a script has, and what that means for the run -------------------------------------------------------
+
+TRAIN = "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=/m "
+
+
+def _script(folder: Path, more: str, before: str = "") -> Imported:
+    path = folder / "s.sh"
+    path.write_text(f"{before}{TRAIN}{more}\n")
+    return read_path(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "value", "tools"),
+    [
+        ("", "single_turn_agent (not set there: verl's default)", False),
+        ("actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent", "tool_agent", False),
+        (
+            "actor_rollout_ref.rollout.multi_turn.tool_config_path=/t.yaml",
+            "single_turn_agent (not set there: verl's default)",
+            True,
+        ),
+    ],
+)
+def test_what_a_run_with_verls_own_agent_loop_lacks(
+    more: str, value: str, tools: bool, tmp_path: Path
+) -> None:
+    found = _script(tmp_path, more)
+    (why,) = [note.why for note in found.notices if note.what == f"verl.agent_loop: {value}"]
+    assert "has no sessions" in why and "set verl.agent_loop: auto" in why and ("agent.tools" in why) == tools
+    config = loaded(found, tmp_path)
+    assert "sessions" not in [spec.name for spec in make_plan(config, tmp_path / "run").services]
+    text = found.text.replace("agent_loop: " + value.partition(" ")[0], "agent_loop: auto")
+    config = loaded(msgspec.structs.replace(found, text=text), tmp_path)
+    assert "sessions" in [spec.name for spec in make_plan(config, tmp_path / "run").services]
+    printed = CliRunner().invoke(import_command, [str(tmp_path / "s.sh")], standalone_mode=False).output
+    assert "know before you start it:" in printed and "set verl.agent_loop: auto" in printed
+
+
+@pytest.mark.parametrize("loop", ["auto", "liverl_session", "my_own_loop"])
+def test_other_agent_loops_are_not_spoken_of(loop: str, tmp_path: Path) -> None:
+    found = _script(tmp_path, f"actor_rollout_ref.rollout.agent.default_agent_loop={loop}")
+    assert not any("agent_loop" in note.what for note in found.notices)
+
+
+@pytest.mark.parametrize(
+    ("more", "before", "mode"),
+    [
+        ("", "", "online"),
+        ('\'trainer.logger=["console","wandb"]\'', "", "online"),
+        ("'trainer.logger=[\"console\"]'", "", "disabled"),
+        ("", "export WANDB_MODE=offline\n", "offline"),
+        ("", "WANDB_MODE=disabled ", "disabled"),
+        ("'trainer.logger=[\"console\"]'", "export WANDB_MODE=online\n", "disabled"),
+    ],
+)
+def test_metrics_that_leave_the_machine_are_told(more: str, before: str, mode: str, tmp_path: Path) -> None:
+    found = _script(tmp_path, more, before)
+    assert loaded(found, tmp_path).config.credentials.wandb_mode == mode
+    whys = [note.why for note in found.notices if note.what.startswith("credentials.wandb_mode")]
+    assert len(whys) == (mode == "online")
+    assert all("wandb.ai" in why and "set credentials.wandb_mode: disabled" in why for why in whys)
+
+
+def test_each_secret_of_a_script_is_named_and_no_value_of_one_is_said(tmp_path: Path) -> None:
+    found = _script(
+        tmp_path,
+        "+ray_kwargs.ray_init.runtime_env.env_vars.WANDB_API_KEY=hunter2 data.prompt_key=question",
+        "export WANDB_API_KEY=hunter2\nexport HF_TOKEN=hunter2$(id)\nwhile sleep 1; do\n"
+        "export MY_SECRET=hunter2; done\nA_TOKEN=hunter2 CUDA_VISIBLE_DEVICES=0 ",
+    )
+    assert "hunter2" not in str(found)
+    left = {note.what: note for note in found.not_taken}
+    assert left["export WANDB_API_KEY"].place.endswith("s.sh:1")
+    assert "a secret is not taken" in left["export WANDB_API_KEY"].why and "A_TOKEN" in left
+    assert "+ray_kwargs.ray_init.runtime_env.env_vars.WANDB_API_KEY" in left
+    assert "CUDA_VISIBLE_DEVICES=0" in left
+    assert {note.what for note in found.untold} == {"HF_TOKEN", "MY_SECRET"}
+    assert [note.what for note in found.overrides] == ["data.prompt_key=question"]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_another_engine_becomes_vllm_and_that_is_said(engine: str, tmp_path: Path) -> None:
+    found = _script(tmp_path, f"actor_rollout_ref.rollout.name={engine}")
+    told = [note.why for note in found.notices if "rollout.name" in note.what]
+    assert told == (
+        ["sglang there, vLLM here: a run of ours has no other engine"] if engine == "sglang" else []
+    )
+
+
+def test_where_checkpoints_of_before_are_gone_on_from_is_said(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    (saved / "global_step_400" / "actor").mkdir(parents=True)
+    (saved / "latest_checkpointed_iteration.txt").write_text("400")
+    found = _script(tmp_path, f"trainer.default_local_dir={saved}")
+    (why,) = [note.why for note in found.not_taken if "default_local_dir" in note.what]
+    key = re.search(r'trainer\.overrides: \["(trainer\.default_local_dir)=', why)
+    assert key is not None
+    file = tmp_path / "goes_on.yaml"
+    file.write_text(found.text)
+    config = load_config(file, sets=[f"trainer.overrides=[{key[1]}={saved}]"], env={})
+    assert resumed(config.config, tmp_path / "run") == saved / "global_step_400"
+    plan = make_plan(config, tmp_path / "run")
+    assert plan.resumes_from == str(saved) and checkpoints(plan, tmp_path / "run") == saved
+
+
+def test_several_train_files_go_on_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").touch()
+    found = _script(tmp_path, "data.train_files=\"['a.parquet', '$HOME/b c.parquet', 'gone.parquet']\"")
+    fixed = resolved(loaded(found, tmp_path / "").config, env={"HOME": "/h"}, cwd=Path("/cwd"), now=0.0)
+    assert train_files(fixed) == (f"{tmp_path}/a.parquet", "/h/b c.parquet", "/cwd/gone.parquet")
+    assert fixed.data.train_index == ""
+    (note,) = [note for note in found.notices if "train_files" in note.what]
+    assert note.what == "data.train_files: gone.parquet" and "a relative path" in note.why
 
 
 def test_a_variable_that_stands_for_another_yields_to_it(tmp_path: Path) -> None:

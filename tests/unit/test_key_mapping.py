@@ -97,6 +97,8 @@ def test_one_line_means_what_it_means_to_the_configuration(
         st.sampled_from(["logs.access", "app.theme", "a b", "x'", "0"]), PIECES.filter(str.isprintable)
     )
 )
+@example({"logs.access": "a :a"})
+@example({"logs.access": "a ::a b"})
 @settings(max_examples=200, deadline=None)
 def test_every_saved_configuration_can_be_read(keys: dict[str, str]) -> None:
     loaded = load_config(None, sets=[f"ui.keys={json.dumps(keys)}"], env={})

@@ -30,12 +30,14 @@ from kit.learning_histories import (
     probes,
 )
 from kit.rules_table import RULES, fired, healthy_histories, on_healthy, on_probe, probe_histories, table
-from kit.screens import gpu
+from kit.screens import gpu, snapshot
 
 from liverl.config.schema import leaves
 from liverl.diagnose.catalogue.rules import FILE_RULES
+from liverl.diagnose.catalogue.step_times import steps_slow_down
+from liverl.diagnose.tracker import RunContext, Window
 from liverl.diagnose.training import judge_course
-from liverl.model import StepMetrics, Symptom
+from liverl.model import StepMetrics, StepTime, Symptom
 from liverl.observe.metrics.recent import MOST, THINNED, RecentSteps, StepCollector, of_steps
 
 
@@ -317,6 +319,46 @@ def test_the_part_that_has_grown_is_named(part: str, says: str) -> None:
     found = judged(rows)["steps_slow_down"]
     assert f"{part.removeprefix('timing_s/')} has grown most" in found.cause and says in found.fix
     assert found.evidence[0].text.startswith(f"{part}: ")
+
+
+# Seconds of the steps of a run whose host had other work now and then. It raised the alert eight times.
+BUSY_HOST = """14.2 14.7 13.4 7.5 8.0 9.0 11.5 12.0 7.9 9.5 10.3 9.9 10.9 10.6 5.7 5.5 5.8 5.6 9.6 8.0 5.9 6.2 7.1 7.6
+10.0 8.7 11.5 10.7 11.9 6.1 7.0 8.7 7.6 7.1 7.5 7.3 8.7 8.5 10.7 6.1 9.9 11.1 9.2 11.7 13.6 10.0 13.0 7.8 9.6 12.9 13.6
+11.2 11.3 11.9 9.4 10.5 11.5 8.9 9.7 8.0 8.1 9.5 12.2 10.1 12.2 15.6 14.4 10.4 13.4 13.6 12.9 12.0 10.1 10.9 8.6 7.5 8.7
+6.7 5.9 8.6 6.1 6.8 8.8 6.8 7.8 7.5 7.5 8.4 6.4 8.0 8.5 7.9 6.3 6.0 5.5 4.9 5.1 6.6 6.8 5.9 6.5 7.4 6.3 5.7 4.9 5.9 7.3
+7.8 8.1 6.0 8.2 6.6 7.6 8.7 7.9 9.7 6.9 7.1 18.2 17.6 18.8 16.1 11.4 8.2 8.9 11.4 8.2 8.0 7.8 7.0 7.8 10.1 8.6 13.8 11.2
+11.8 12.6 9.8 11.4 13.7 13.0 12.8 9.2 5.8 8.3 8.8 13.9 14.0 12.2 12.1 15.0 9.6 8.9 10.8"""
+
+
+def test_steps_as_long_as_at_the_beginning_are_not_slow() -> None:
+    """Beside the fastest five steps in a row of a run, its usual ones took three times as long."""
+    collector, found = StepCollector(), []
+    for number, seconds in enumerate(map(float, BUSY_HOST.split()), 1):
+        collector.add([StepMetrics(number, {STEP: seconds, GEN: seconds - 0.05})])
+        found += [
+            (number, one.title) for one in judge_course(collector.recent()) if one.id == "steps_slow_down"
+        ]
+    assert found == []
+
+
+def test_slow_steps_are_compared_with_the_first_ones() -> None:
+    rows = [
+        {STEP: seconds + 0.1 * (n % 3)} for n, seconds in enumerate([5.0] * 10 + [4.0] * 20 + [15.0] * 10)
+    ]
+    found = judged(rows)["steps_slow_down"]
+    assert found.title == "steps take 3.0 times as long as at the beginning"
+    assert found.cause.startswith("a step took 5.1 s up to step 5, and takes 15.1 s now")
+    assert found.step is None and "CPUs are full" not in found.fix
+
+
+def test_full_cpus_come_first_in_what_to_do() -> None:
+    recent = history(
+        [{STEP: seconds + 0.1 * (n % 3), GEN: seconds} for n, seconds in enumerate([5.0] * 20 + [15.0] * 10)]
+    )
+    for full in (True, False, None):
+        now = snapshot(step=30, metrics=recent.steps[-1], step_time=StepTime(10, 5.0, {}, cpus_full=full))
+        (found,) = steps_slow_down(Window(now, None, RunContext(recent=recent)))
+        assert isinstance(found, Symptom) and found.fix.startswith("stop other programs") == (full is True)
 
 
 def test_a_part_of_the_rollouts_is_evidence() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import fcntl
 import multiprocessing
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from liverl.exit_codes import ExitCode
 from liverl.model import Cause, Result, Rewards, TrialHead
-from liverl.offline.archive import sample
+from liverl.offline.archive import sample, spread
 from liverl.rundir import ledger
 from liverl.rundir.ledger import Ledger, LedgerError, added, changed, next_id, row_of, rows
 from liverl.util.git_head import git_head
@@ -183,15 +185,44 @@ def test_the_commit_of_a_working_tree(tmp_path: Path) -> None:
     assert git_head(tmp_path / "nothing") is None
 
 
-def test_the_sample_of_trials() -> None:
-    heads = [
-        TrialHead(f"t{n}", 1, "x", "finished", 1, 0, n / 20, None, 0, None, None, 1.0, path=f"trials/t{n}")
-        for n in range(20)
+def of_step(step: int, rewards: Sequence[float | None], **fields: Any) -> list[TrialHead]:
+    return [
+        TrialHead(
+            *(f"{step}-{n}", step, "x", "finished", 1, 0, reward, None, 0, None, None, 1.0),
+            path=f"trials/{step}/{n}",
+            **fields,
+        )
+        for n, reward in enumerate(rewards)
     ]
-    chosen = [head.name for head in sample(heads)]
-    assert chosen == ["t0", "t1", "t2", "t3", "t18", "t19", "t4", "t5"]
-    assert [head.name for head in sample(reversed(heads))][4:6] == ["t0", "t1"]
-    assert sample([]) == []
+
+
+def test_the_sample_has_the_worst_and_the_best_trial_of_each_step() -> None:
+    steps = [of_step(step, [0.5, 0.9, 0.1, 0.7]) for step in (9, 6, 3, 1)]
+    assert [head.name for head in sample(steps)] == ["9-2", "6-2", "3-2", "1-2", "9-1", "6-1", "3-1", "1-1"]
+    assert [head.name for head in sample(steps[:1])] == ["9-2", "9-1", "9-0", "9-3"], "no more than there are"
+    many = of_step(7, [n / 20 for n in range(20)])
+    assert [head.name for head in sample([many])] == [f"7-{n}" for n in (0, 19, 1, 18, 2, 17, 3, 16)]
+    assert sample([]) == sample([[]]) == []
+
+
+def test_what_says_least_of_a_step_comes_last_in_the_sample() -> None:
+    said = of_step(2, [0.5])
+    rest = [*of_step(3, [0.0], earlier=True), *of_step(4, [0.0], validated=2), *of_step(5, [None])]
+    assert [head.name for head in sample([[*rest, *said]])] == ["2-0", "3-0", "4-0", "5-0"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "chosen"),
+    [
+        ([], []),
+        ([7], [7]),
+        ([1, 2, 3, 4], [1, 2, 3, 4]),
+        (range(1, 21), [1, 7, 14, 20]),
+        ([1, 2, 3, 4, 90], [1, 2, 4, 90]),
+    ],
+)
+def test_the_sample_is_of_steps_from_the_first_to_the_newest(steps: Sequence[int], chosen: list[int]) -> None:
+    assert spread(steps, 4) == chosen
 
 
 # --- in a run root that other users can write ---

@@ -71,6 +71,8 @@ def test_what_differs_is_said_and_names_and_places_are_no_difference(root: Path)
         "like run exp/earlier, with 1 other value (keys and passwords are never copied):",
         "  algorithm.learning_rate: 3e-06 -> 1e-05",
     )
+    said = load_target(options(root, "algorithm.learning_rate=null", name="second")).like
+    assert said[1:] == ("  algorithm.learning_rate: 3e-06 -> 0.3 (default)",), "what the trainer gets"
     assert load_target(options(root, name="third")).like == (
         "like run exp/earlier, with the same configuration (keys and passwords are never copied)",
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +19,11 @@ from liverl.logs import picking, segment
 from liverl.logs.access_lines import is_access_line
 from liverl.logs.prefixes import plain
 from liverl.logs.query import Picked, Query, needle
-from liverl.sessions import routes
+from liverl.sessions import access_log, routes
 from liverl.sessions.__main__ import LOG_FORMAT
-from liverl.sessions.access_log import AccessLogger, access_logger
+from liverl.sessions.access_log import access_logger, access_logger_class
+from liverl.sessions.service import http_server
+from liverl.util.http_server import Caller
 from liverl_tui.widgets.log import seek
 from liverl_tui.widgets.log.frame import Filter, Frame
 from liverl_tui.widgets.log.rows import rows_of
@@ -97,7 +101,7 @@ async def test_the_log_of_the_sessions_as_they_write_it(caplog: pytest.LogCaptur
 
     app = web.Application()
     app.router.add_post("/sess/{id}/v1/chat/completions", reply)
-    runner = web.AppRunner(app, access_log=access_logger, access_log_class=AccessLogger)
+    runner = web.AppRunner(app, access_log=access_logger, access_log_class=access_logger_class())
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
@@ -109,6 +113,57 @@ async def test_the_log_of_the_sessions_as_they_write_it(caplog: pytest.LogCaptur
         await runner.cleanup()
     written = [logging.Formatter(LOG_FORMAT).format(record) for record in caplog.records]
     assert [is_access_line(line) for line in written] == [True, False], written
+
+
+def test_of_many_requests_that_succeed_in_a_second_some_have_a_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = [100.2]
+    monkeypatch.setattr(access_log.clocks, "ran", lambda: ran[0])
+    made = access_logger_class()(access_logger, "")
+    request = make_mocked_request("POST", "/sess/a/v1/messages")
+    with caplog.at_level(logging.INFO, access_logger.name):
+        for number in range(access_log.MOST + 5):
+            made.log(request, web.Response(), number / 1000)
+        made.log(request, web.Response(status=503), 9.0)
+        made.log(request, web.Response(), 9.1)
+        ran[0] = 101.0
+        made.log(request, web.Response(), 9.2)
+        made.log(request, web.Response(), 9.3)
+    lines = [record.getMessage().rpartition('"')[2] for record in caplog.records]
+    assert lines[access_log.MOST :] == [
+        " 503, 9.000 s; 5 more succeeded before",
+        " 200, 9.200 s; 1 more succeeded before",
+        " 200, 9.300 s",
+    ]
+    written = [logging.Formatter(LOG_FORMAT).format(record) for record in caplog.records[-2:]]
+    assert all(map(is_access_line, written)), "hidden as the others"
+
+
+async def test_the_connections_of_a_server_share_its_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each agent has a connection of its own, for which aiohttp makes a logger; a poll has no line to say anything."""
+    monkeypatch.setattr(access_log.clocks, "ran", lambda: 100.2)
+
+    async def reply(request: web.Request) -> web.Response:
+        return web.json_response({}, status=503 if "lost" in request.path else 200)
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", reply)
+    server = http_server(app, lambda request: Caller(), 1 << 20)
+    sock = socket.create_server(("127.0.0.1", 0))
+    host, port = sock.getsockname()[:2]
+    await server.start(sock)
+    with caplog.at_level(logging.INFO, access_logger.name):
+        asked = [("POST", f"/sess/{number}/v1/messages") for number in range(access_log.MOST + 4)]
+        for method, path in (*asked, ("GET", "/health"), ("POST", "/sess/lost/v1/messages")):
+            async with ClientSession(f"http://{host}:{port}") as client, client.request(method, path):
+                pass
+        await server.close()
+    lines = [record.getMessage() for record in caplog.records if record.name == access_logger.name]
+    assert len(lines) == access_log.MOST + 1
+    assert lines[-1].endswith("; 4 more succeeded before")
 
 
 @pytest.mark.parametrize(
@@ -125,10 +180,51 @@ def test_in_logs_of_real_servers(name, hidden, with_http):
 def test_a_query_leaves_them_out_counts_them_and_spares_those_that_are_searched():
     text = f"a\n{CALL}\nb\n{CALL.replace('40000', '40001')}"
     assert Query().pick(text, "") == Picked([0, 1, 2, 3])
-    assert Query(without_access=True).pick(text, "") == Picked([0, 2], [1, 3])
-    assert Query(without_access=True, spared=needle("40001")).pick(text, "") == Picked([0, 2, 3], [1])
-    assert Query((needle("1"),), without_access=True).pick(text, "") == Picked([], [1, 3])
-    assert Query(exclude=(needle("40001"),), without_access=True).pick(text, "") == Picked([0, 2], [1])
+    assert Query(without_routine=True).pick(text, "") == Picked([0, 2], [1, 3])
+    assert Query(without_routine=True, spared=needle("40001")).pick(text, "") == Picked([0, 2, 3], [1])
+    assert Query((needle("1"),), without_routine=True).pick(text, "") == Picked([], [1, 3])
+    assert Query(exclude=(needle("40001"),), without_routine=True).pick(text, "") == Picked([0, 2], [1])
+
+
+RAY = "(TaskRunnerV1 pid=2809) "
+BAR = "Training Progress:  50%|█████     | 8/16 [01:28<01:18,  9.77s/it]"
+
+
+@pytest.mark.parametrize(
+    "bar",
+    [
+        BAR,
+        f"{RAY}{BAR}",
+        "Training Progress:   0%|          | 0/16 [00:00<?, ?it/s]  ",
+        "trainer-1  | 2026-11-27T09:00:01.861Z Training Progress:   1%|#4   | 16/1155 [1:02:43<27:30:48, 12.3it/s]",
+        "Training Progress: 3it [00:10,  3.33s/it]",
+    ],
+)
+def test_the_trainers_bar_is_routine_as_the_interface_has_its_own_eta(bar):
+    assert Query(without_routine=True).pick(f"a\n{bar}\nb", "") == Picked([0, 2], [1])
+    assert Query(without_routine=True, spared=needle("training")).pick(f"a\n{bar}\nb", "") == Picked(
+        [0, 1, 2]
+    )
+    assert Query().pick(bar, "") == Picked([0])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{BAR}{RAY}step:8 - actor/entropy:0.048",  # what stands behind a bar is a line of its own
+        BAR.replace("Training Progress", "Loading safetensors checkpoint shards"),
+        "Training Progress: see [1] and below",
+        "a Training Progress: is made [by tqdm] here",
+        "Training Progress:",
+        f"ValueError: loss is not finite {BAR}",  # written without a newline behind it
+        f"2026-11-27 09:00:01,861 ERROR trainer: checkpoint failed {BAR}",
+        f"{RAY}Killed {BAR}",
+        BAR.replace("|█████     |", "| torch.OutOfMemoryError: CUDA out of memory |"),
+        BAR.replace("9.77s/it", "9.77s/it, loss=nan"),
+    ],
+)
+def test_no_bar_of_the_trainer(line):
+    assert Query(without_routine=True).pick(line, "") == Picked([0])
 
 
 @pytest.fixture
@@ -153,7 +249,7 @@ def test_a_file_that_grows_in_pieces_has_the_same_lines_hidden_as_at_once(small_
         path.write_bytes(b"")
         log = segment.Segment(path)
         log.look(0.0)
-        matches = picking.Matches(Query(without_access=True))
+        matches = picking.Matches(Query(without_routine=True))
         matches.begin(log, 0)
         ends = [*itertools.accumulate(sizes), len(whole)]
         for begin, end in itertools.pairwise([0, *(end for end in ends if end < len(whole)), len(whole)]):
@@ -175,7 +271,7 @@ def test_of_a_block_that_grows_only_what_is_new_is_searched(tmp_path, monkeypatc
     path.write_text(f"{CALL}\na line\n" * 500)
     log = segment.Segment(path)
     log.look(0.0)
-    matches = picking.Matches(Query(without_access=True))
+    matches = picking.Matches(Query(without_routine=True))
     matches.begin(log, 0)
     matches.step_newer(log)
     texts: list[str] = []

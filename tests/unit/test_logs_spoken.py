@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,25 @@ def test_stamped_and_unstamped_lines_of_two_services(tmp_path: Path) -> None:
     assert words(merged.forward(place, 2).places) == forward[3:5]
     assert words(merged.back(place, 2).places) == forward[1:3]
     assert merged.at_time(T + 9.9) == merged.forward(None, 5).places[4]
+
+
+def test_no_earlier_time_is_shown_beside_a_line_than_the_line_above_says(tmp_path: Path) -> None:
+    """Stamps have whole seconds, and one may be a second later than the index: `41:17 proxy` stood above a line of the
+    same log with `41:16`, which the index said."""
+    proxy = log(
+        tmp_path / "proxy", [(8.0, ["first"]), (10.2, [f"{clock(11)} a", "more of a", f"{clock(9)} b", "c"])]
+    )
+    merged = Merged([proxy])
+    places = merged.forward(None, 9).places
+    assert [merged.shown_time_of(place) - T for place in places] == [
+        8.0,
+        11.0,
+        11.0,
+        *[pytest.approx(10.2)] * 2,
+    ]
+    assert [merged.time_of(place) - T for place in places] == [8.0, *[pytest.approx(10.2)] * 4], (
+        "as they are sorted"
+    )
 
 
 def test_a_stamp_that_cannot_be_says_nothing(tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ def test_wrong_command_lines_are_refused() -> None:
         (
             "backend/liverl/offline/run_disk.py",
             "checkpoints prune {words} --keep 1",
-            "checkpoints prune {words}",
-            "checkpoints prune without keep",
+            "checkpoints prune {words} --kep 1",
+            "--kep",
         ),
         # a key as the place of a configuration error
         (RULES, 'Finding("verl.rollout_gpus"', 'Finding("verl.rollout_gpu"', "verl.rollout_gpu"),

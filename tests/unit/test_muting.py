@@ -145,7 +145,7 @@ def test_each_rule_says_which_ids_its_alerts_have() -> None:
     known, written = kinds(), literal_ids()
     assert written - {"responses_", "service_", "rows_", "pods_"} <= set(known)
     computed = {
-        *("service_failed", "service_gave_up", "responses_*", "trainer_idle", "rollouter_idle"),
+        *("responses_*", "trainer_idle", "rollouter_idle"),
         "notify_failing",
         *("rows_zero_logprobs", "rows_mask_mismatch", "rows_unreadable"),
         *(

@@ -112,6 +112,8 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "liverl_tui/cli/status.py": (1, SHOWN),
     "liverl_tui/cli/trials.py": (4, STAMPS),
     "liverl_tui/cli/target.py": (1, SHOWN),
+    "liverl_tui/cli/disk.py": (1, SHOWN),
+    "liverl_tui/screens/disk.py": (1, SHOWN),
     "liverl_tui/screens/entries.py": (1, SHOWN),
     "liverl_tui/widgets/log/session.py": (1, STAMPS),
     "liverl_tui/widgets/log/view.py": (2, STAMPS),

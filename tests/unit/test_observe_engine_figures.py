@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from liverl.model import EngineFacts
 from liverl.observe.boot.replica_stages import EngineEvent
 from liverl.observe.engine.activity import KEPT, Activity, ActivitySigns, Cycle, judge
 from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
-from liverl.observe.engine.metrics import EngineMeter, RateWindow, parse_engine_metrics
+from liverl.observe.engine.metrics import EngineMeter, MetricsParser, RateWindow, parse_engine_metrics
 
 # -- one scrape
 
@@ -75,6 +76,26 @@ def test_facts_of_a_scrape(text: str, facts: dict[str, Any]) -> None:
     assert {name: type(getattr(found, name)) for name in facts} == {
         name: type(value) for name, value in facts.items()
     }
+
+
+_LINES = st.sampled_from(
+    (
+        "e:new 3", "e:new 4", "e:old 5", 'e:new{engine="1"} 3', "e:new NaN", "e:version 7", "e:version 8",
+        "e:usage 0.25", "e:usage 0.75", 'e:done{why="abort"} 3', 'e:done{why="stop"} 3', 'e:done{a="b"} 3',
+        'e:cache{blocks="7"} 1', 'e:cache{most="3.5"} 1', 'e:sleep{sleep_state="awake"} 1',
+        'e:sleep{sleep_state="off"} 1', 'e:info{digest="a"} 1', 'e:info{digest="b"} 1', 'e:asked{route="r"} 2',
+        "other 1",
+    )
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(_LINES, max_size=8), max_size=8))
+def test_the_scrapes_before_change_nothing_of_what_one_says(scrapes: list[list[str]]) -> None:
+    names = replace(NAMES, policy_info="e:info", weight_requests="e:asked")
+    parser = MetricsParser(names)
+    for lines in scrapes:
+        text = "\n".join(lines)
+        assert parser.parse(text) == parse_engine_metrics(text, names)
 
 
 @given(

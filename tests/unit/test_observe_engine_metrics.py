@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 
 from liverl.embedded.engine.metrics import EngineMetrics as EmbeddedMetrics
 from liverl.engines import ENGINES
+from liverl.engines.adapter.metrics import MetricNames
 from liverl.engines.vllm.metrics import METRICS
 from liverl.model import EngineFacts
-from liverl.observe.engine.metrics import EngineMeter, RateWindow, parse_engine_metrics
+from liverl.observe.engine.metrics import EngineMeter, RateWindow, _wanted_lines, parse_engine_metrics
 from liverl.observe.engine.store import EngineStore
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
@@ -223,3 +226,73 @@ def test_the_store_keeps_each_replicas_last_answer() -> None:
     assert store.get("r0") is None and store.known("r1").generation_tokens_total == 900.0
     # the next process counts from 0 on: no rate is made of two processes
     assert store.scraped("r0", 14.0, "vllm:generation_tokens_total 40").tokens_per_s is None
+
+
+def test_figures_of_a_replica_that_does_not_answer_any_more_are_not_those_of_now() -> None:
+    """A replica whose process was stopped kept 235 tok/s for as long as it stood still."""
+    store = EngineStore(ENGINES["vllm"].metrics)
+    for at, tokens in ((10.0, 100), (12.0, 160)):
+        facts = store.scraped("r0", at, f"vllm:generation_tokens_total {tokens}\nvllm:num_requests_running 3")
+    assert facts.tokens_per_s == 30.0 and facts.running == 3.0
+    assert store.current("r0", 22.0, 2.0) is facts, "an engine may be busy for a while"
+    stale = store.current("r0", 22.5, 2.0)
+    assert (stale.tokens_per_s, stale.running, stale.generation_tokens_total) == (None, None, 160.0)
+    assert store.current("r0", 22.5, 5.0) is facts, "it is looked at every 5 s"
+    assert store.known("r0") is facts, "what it was is still known"
+    assert store.scraped("r0", 30.0, "vllm:num_requests_running 4") == store.current("r0", 30.5, 2.0)
+    assert store.current("r1", 99.0, 2.0) == EngineFacts()
+
+
+def _one_by_one(text: str, wanted: frozenset[str]) -> list[tuple[str, str]]:
+    """Name and rest of the samples of wanted metrics, line by line."""
+    found = []
+    for line in text.split("\n"):
+        end = re.search(r"[{\s]", line)
+        if end is not None and line[: end.start()] in wanted:
+            found.append((line[: end.start()], line[end.start() :]))
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_lines_of_wanted_metrics_are_found_whatever_stands_around_them(engine: str) -> None:
+    wanted, chosen = ENGINES[engine].metrics.wanted, random.Random(1)
+    names, seen = sorted(wanted), 0
+    before = ("", "", "", "", " ", "#", "\t", "# TYPE ")
+    after = ('{a="b"} 1', " 1.0", "\t2", "", "\n", "{", "\r", "\xa03", '{} 1 # {x="y"} 1')
+    for _ in range(2000):
+        text = chosen.choice(("", "\n"))
+        for _ in range(chosen.randrange(6)):
+            name = chosen.choice(names)
+            if chosen.random() < 0.4:
+                name = name[: chosen.randrange(len(name) + 1)] + chosen.choice(("", "_bucket", "x", "_total"))
+            text += chosen.choice(before) + name + chosen.choice(after) + chosen.choice(("\n", ""))
+        expected = _one_by_one(text, wanted)
+        assert _wanted_lines(wanted).findall(f"\n{text}") == expected, repr(text)
+        seen += len(expected)
+    assert seen > 500
+
+
+def test_an_engine_without_metrics_has_no_facts() -> None:
+    assert parse_engine_metrics("a 1\n\n b{} 2\n", MetricNames(values={})) == EngineFacts()
+
+
+def test_a_counter_that_is_gone_has_no_rate() -> None:
+    """Another server answers on the port, or the engine no longer tells."""
+    store, lines = (
+        EngineStore(ENGINES["vllm"].metrics),
+        "vllm:generation_tokens_total {}\n{}_count {}\n{}_sum {}\n",
+    )
+    seconds = "vllm:e2e_request_latency_seconds"
+
+    def rates(at: float, text: str) -> tuple[float | None, ...]:
+        facts = store.scraped("r0", at, text)
+        return facts.tokens_per_s, facts.answers, facts.seconds_per_answer
+
+    for at in (1, 2):
+        told = rates(at, lines.format(100 * at, seconds, at, seconds, 3 * at))
+    assert told == (100.0, 1.0, 3.0)
+    assert rates(11.0, "other 1\n") == told, "it may be missing once"
+    assert rates(12.0, "other 1\n") == (None, 1.0, 3.0)
+    assert rates(62.0, "other 1\n") == (None, None, None)
+    assert rates(63.0, "vllm:generation_tokens_total 900")[0] is None
+    assert rates(64.0, "vllm:generation_tokens_total 950")[0] == 50.0

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.observe.metrics import series
+from liverl.observe.metrics.names import title_of
 from liverl.observe.metrics.series import CHARTS, Batch, Series, SeriesReader, SeriesSet, chart_name
 from liverl_tui.widgets.metrics.charts import Charts
 from liverl_tui.widgets.metrics.grid import ChartGrid
@@ -36,6 +37,14 @@ def pairs(series: Series) -> list[tuple[int, float]]:
     return list(zip(series.steps, series.values, strict=True))
 
 
+def test_what_verl_calls_turns_is_not_called_as_the_turns_of_a_trial() -> None:
+    """Of trials with 3.3 turns a chart and each step said `turns 6.7`: verl counts the messages of both sides."""
+    found = SeriesSet()
+    read(SeriesReader(RECORDING), found)
+    assert chart_name("num_turns/mean") == chart_name("training/num_turns/mean") == "messages a trial"
+    assert found.key_of("turns") == found.key_of("Messages a trial") == "num_turns/mean"
+
+
 def test_a_real_run_gives_its_usual_charts() -> None:
     found = SeriesSet()
     read(SeriesReader(RECORDING), found)
@@ -43,7 +52,7 @@ def test_a_real_run_gives_its_usual_charts() -> None:
     keys = found.default_charts()
     exist = [name for name, known in CHARTS if any(key in found.series for key in known)]
     assert len(exist) > 8 and exist[0] == "reward"
-    assert [chart_name(key) for key in keys] == [exist[0], "validation", *exist[1:]]
+    assert [chart_name(key) for key in keys] == [exist[0], "validation", *map(title_of, exist[1:])]
     records = [json.loads(text) for text in RECORDING.read_text().splitlines()]
     assert pairs(found.series["actor/entropy"]) == [(r["step"], r["data"]["actor/entropy"]) for r in records]
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from liverl.model import GpuStatus, HostStats, StepMetrics, StepTrials, TreeStats, TrialsStatus
 from liverl.observe import history
 from liverl.observe.history import HistoryWriter, Sample, read_history, sample_of
+from liverl.observe.metrics.names import title_of
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.series import CHARTS, CHUNK, Batch, Series, SeriesReader, SeriesSet, chart_name
 from liverl.observe.metrics.step_lines import (
@@ -323,7 +324,7 @@ def test_which_charts_are_shown() -> None:
     assert charts("val-core/a", "x") == ("val-core/a", "x")
     assert charts(*(keys[0] for _, keys in CHARTS)) == tuple(keys[0] for _, keys in CHARTS)
     for name, keys in CHARTS:
-        assert [chart_name(key) for key in keys] == [name] * len(keys)
+        assert [chart_name(key) for key in keys] == [title_of(name)] * len(keys)
     assert (chart_name("val-core/a"), chart_name("val-aux/a"), chart_name("")) == ("validation", "", "")
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from liverl.model import StepTrials, TrialsStatus
 from liverl.observe.trials import scanner as scanning
+from liverl.observe.trials import trial as trial_module
 from liverl.observe.trials.cut_off import cut_off, cut_off_head
 from liverl.observe.trials.scanner import LineReader, TrialScanner
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
@@ -66,12 +67,15 @@ def test_the_status_counts_finished_and_running_trials(run: Scan) -> None:
             StepTrials(1, 2, 2, 1, 0.75, 1, {"stop": 1, "length": 1}),
         ),
     }
+    ends = [{"done": 1}, {"no tool call": 1, "done": 1}]
     slowest = {2: ["d", "e", "c"], 1: ["a", "b"]}  # those that run first
     for now in (T, T + 1, T + 60, T + 120):  # finished trials are tallied once, running ones each time
         status = run.scan(now)
         found = {name: getattr(status, name) for name in expected}
         assert {step.step: [one.name for one in step.slowest] for step in status.steps} == slowest
-        assert found | {"steps": tuple(replace(step, slowest=()) for step in status.steps)} == expected
+        assert [step.ends for step in status.steps] == ends
+        steps = tuple(replace(step, slowest=(), ends={}) for step in status.steps)
+        assert found | {"steps": steps} == expected
         assert len(status.newest) == 6
     assert run.scan(T + 180) is status
     assert (run.scanner.unread, run.scanner.errors, run.scanner.error, run.scanner.bad_lines) == (
@@ -83,8 +87,9 @@ def test_the_status_counts_finished_and_running_trials(run: Scan) -> None:
     # A status that was handed out does not change.
     run.finished("step_0002/f", call(finish="stop"), at=T + 200)
     later = run.scan(T + 400)
-    assert tuple(replace(step, slowest=()) for step in status.steps) == expected["steps"]
-    assert replace(later.steps[0], slowest=()) == StepTrials(
+    assert tuple(replace(step, slowest=(), ends={}) for step in status.steps) == expected["steps"]
+    assert [step.ends for step in status.steps] == ends
+    assert replace(later.steps[0], slowest=(), ends={}) == StepTrials(
         2, 4, 2, 2, None, 2, {"stop": 2, "tool_calls": 1}, calling_now=1
     )
 
@@ -263,6 +268,39 @@ def test_the_storages_errors_end_no_scan(run: Scan, monkeypatch: pytest.MonkeyPa
     assert run.scanner.errors == 1 and run.scanner.unreadable == ()
 
 
+def test_what_was_read_before_an_error_is_shown_after_it(run: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage fails behind the first of two files, whose content is read once."""
+    trial = run.trials / "step_0001" / "a"
+    put(trial / FILE, lines(call(calls=1)))
+    assert [head.task for head in run.scan().newest] == ["a"]
+    put(trial / "liverl.json", json.dumps({"task": "x"}), T + 10)
+    real = os.stat
+
+    def broken(path: Any, *rest: Any, **more: Any) -> Any:
+        if str(path).endswith(FILE):
+            raise OSError(5, "Input/output error", str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(scanning.os, "stat", broken)
+    run.scan(T + 40)
+    assert run.scanner.errors == 1
+    monkeypatch.setattr(scanning.os, "stat", real)
+    assert [head.task for head in run.scan(T + 80).newest] == ["x"]
+
+
+def test_a_trial_without_news_is_not_looked_at_again(run: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(run.trials / "step_0001" / "a" / FILE, lines(call(calls=1)))
+    run.scan(T + 40)
+    made = []
+    real = scanning.Trial.head
+    monkeypatch.setattr(scanning.Trial, "head", lambda trial: made.append(trial.name) or real(trial))
+    run.scan(T + 80)
+    assert not made
+    put(run.trials / "step_0001" / "a" / FILE, lines(call(calls=1), call()), T + 90)
+    assert [head.turns for head in run.scan(T + 120).newest] == [2]
+    assert made == ["a"]
+
+
 def test_a_folder_that_cannot_be_listed_hides_no_other(run: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of another user: what a container has written. A superuser may list all, so the refusal is simulated."""
     for step in (1, 2):
@@ -419,3 +457,22 @@ def test_a_step_has_trials_in_both_layouts(tmp_path: Path) -> None:
     assert names == ["b", "c", "flat1", "flat2", "flat4", "flat5"]
     assert [(head.name, head.step) for head in heads_of_step(tmp_path, 10)] == [("a", 10)]
     assert [head.name for head in heads_of_step(tmp_path, 3)] == ["flat3"]
+
+
+def test_each_file_of_a_trial_of_others_is_opened_once(run: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage may take 75 ms for each look: a first list of 100,000 trials is made of such looks."""
+    document = {"session_id": "s", "messages": [{"role": "user", "content": "q"}], "tools": []}
+    trial = run.trials / "step_0001/a"
+    put(trial / "proxy_trajectory.json", json.dumps(document))
+    put(trial / "result.json", json.dumps(rewarded(1.0)))
+    opened: list[str] = []
+    real = trial_module.open_regular
+
+    def counted(path: str, **more: Any) -> int:
+        opened.append(os.path.basename(path))
+        return real(path, **more)
+
+    monkeypatch.setattr(trial_module, "open_regular", counted)
+    status = run.scan()
+    assert sorted(opened) == ["proxy_trajectory.json", "result.json"]
+    assert (status.total, status.finished, status.newest[0].reward) == (1, 1, 1.0)

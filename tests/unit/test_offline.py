@@ -15,12 +15,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kit.ended_runs import a_run
 from kit.screens import gpu, replica, service, snapshot
 from msgspec.structs import replace
 
 from liverl.diagnose.report import report
 from liverl.diagnose.where.words import lines
 from liverl.model import ReplicaSet, ReplicaStatus, Result, Snapshot, StepTime, Symptom, TrialsStatus
+from liverl.observe.metrics.rewards import course_words
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.offline.run import OfflineRun
 from liverl.offline.services import _orphaned_actor
@@ -175,6 +177,44 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     assert {s.state for s in seen.services if s.kind in ("proxy", "trainer")} == {"stopped"}
     assert seen.proxy.backends == () and seen.proxy.address == shown.proxy.address
     assert seen.trials == shown.trials or seen.trials.total == 0
+
+
+ENVIRONMENTS = tuple(
+    service(f"env:{state}", "environment", state, pid=None, log=None, members=(), why="as it was")
+    for state in ("ready", "preparing", "waiting", "failed", "stopped")
+)
+
+
+@pytest.mark.parametrize("ended", ["done", "failed", "stopped", None])
+def test_no_service_of_a_run_that_is_over_is_ready(tmp_path: Path, ended: str | None) -> None:
+    """Also an environment: nobody has looked since whether it is still there. ``None``: the backend has died, and no
+    process is left."""
+    write_backend(tmp_path)
+    write_snapshot(
+        tmp_path, services=(*ENVIRONMENTS, service("proxy", "proxy"), service("trainer", "trainer"))
+    )
+    if ended is not None:
+        result = Result(ended, 0, None, 7, 100.0, 160.0)  # type: ignore[arg-type]
+        RunDir(tmp_path).result.write_bytes(msgspec.json.encode(result))
+    seen = polled(tmp_path)
+    assert seen.state == (ended or "dead")
+    assert {s.state for s in seen.services} == {"stopped", "failed"}
+    found = {s.name: (s.state, s.why) for s in seen.services if s.kind == "environment"}
+    assert found.pop("env:failed") == ("failed", "as it was") and found.pop("env:stopped")[1] == "as it was"
+    assert found.pop("env:ready") == ("stopped", "the run has ended")
+    words = "the backend is not running" if ended is None else "the run has ended"
+    assert set(found.values()) == {("stopped", f"not prepared; {words}")}
+
+
+def test_an_environment_is_ready_while_a_service_goes_on(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    write_backend(tmp_path)
+    write_snapshot(tmp_path)
+    Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
+    seen = polled(tmp_path)
+    environment = seen.service("env:litellm")
+    assert seen.state == "unsupervised" and environment is not None and environment.state == "ready"
 
 
 def test_replicas_that_verl_keeps_live_as_long_as_their_trainer(
@@ -460,3 +500,28 @@ def test_no_file_whatever_is_in_it_makes_a_poll_fail(
     assert seen is None or all(s.pid is None for s in seen.services if s.state == "stopped")
     if seen is not None:
         assert decode_snapshot(encode_snapshot(seen)).run_dir == str(run_dir)
+
+
+def test_the_rewards_of_an_ended_run_have_one_verdict_whatever_its_version_said(tmp_path: Path) -> None:
+    """Header, end and alert of one run said `nearly all solved`, `all solved since step 273` and `reward 1 for 60
+    steps`, of 128."""
+    run = RunDir(a_run(tmp_path, "nightly", [*[0.2] * 14, *[1.0, 1.0, 31 / 32, 1.0, 1.0, 1.0] * 20]))
+    (last, result) = run.read_snapshot(), run.read_result()
+    assert last is not None and result is not None
+    stale = Symptom("reward_flat", "info", "the tasks are solved: reward 1 for 60 steps", "", "", since=120.0)
+    other = Symptom("other", "warning", "another one", "", "", since=130.0)
+    run.snapshot.write_bytes(encode_snapshot(replace(last, symptoms=(other, stale))))
+    said = (
+        "done: 134 steps, mean reward 0.200 -> 1.000 (first and last three steps): all solved since step 90"
+    )
+    run.result.write_bytes(msgspec.json.encode(replace(result, summary=said)))
+    now = OfflineRun(run.path).poll()
+    assert now is not None and now.result is not None
+    assert course_words(now.rewards.course) == "nearly all solved since step 15"
+    assert (
+        now.result.summary.endswith(": nearly all solved since step 15") and now.phase == now.result.summary
+    )
+    kept, anew = now.symptoms
+    assert kept == other
+    assert anew.title == "the tasks are nearly all solved since step 15"
+    assert anew.since is None, "the other condition began at another step"

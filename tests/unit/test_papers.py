@@ -22,6 +22,8 @@ import liverl
 from liverl.config import load_config
 from liverl.config.schema import value_of
 from liverl.model import SCHEMA
+from liverl.plan.harbor import _REQUIREMENTS
+from liverl.preflight.origins import TRIED
 from liverl.sessions import trial_log
 from liverl.sessions.canonical import read_anthropic
 from liverl.sessions.messages import Message, openai_message
@@ -159,10 +161,23 @@ def test_blocks_of_python_use_what_liverl_exports(page: str) -> None:
     assert used and used <= set(liverl.__all__)
 
 
-@pytest.mark.parametrize("page", ["docs/start.md", "docs/install.md", "docs/guides/your-rows.md"])
-def test_a_newcomer_is_told_where_the_repository_is(page: str) -> None:
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/start.md", "docs/install.md", "docs/guides/your-rows.md"]
+)
+def test_a_newcomer_is_told_what_a_checkout_is(page: str) -> None:
+    """The pages that need one say what it is, or lead to where that is said."""
+    before = text(page).partition("python3 -m venv")[0]
+    assert "*checkout*" in before or "[checkout](../install.md#the-repository)" in before
+    assert "## The repository" in text("docs/install.md")
+
+
+def test_no_page_names_an_address_of_the_repository_while_there_is_none() -> None:
+    """A line that a newcomer copies must not ask a host that does not exist."""
     address = tomllib.loads(text("pyproject.toml"))["project"]["urls"]["Repository"]
-    assert f"```sh\ngit clone {address} liverl-tui\ncd liverl-tui\n```" in text(page)
+    assert ".example/" in address, "there is one now: name it on the pages, in place of what is said there"
+    assert [
+        page for page in papers() if ".example/repository" in text(page) or "git clone http" in text(page)
+    ] == []
 
 
 @pytest.mark.parametrize("page", [page for page in papers() if page.startswith("docs/guides/")])
@@ -343,6 +358,25 @@ def test_shown_defaults_are_those_of_the_code() -> None:
 def test_shown_defaults_are_found() -> None:
     page = "| key | default | up |\n|---|---|---|\n| `a.b`, `a.c` | 4, true | x |\n\n`d.e_f` (1.5 s by default)\n"
     assert shown_defaults(page) == [("d.e_f", "1.5"), ("a.b", "4"), ("a.c", "true")]
+
+
+def test_the_versions_on_the_install_page_are_those_that_are_installed_and_tried() -> None:
+    title = "## Which version of verl, vLLM and Ray do I need\n"
+    table = text("docs/install.md").partition(title)[2].partition("\n## ")[0]
+    shown = dict(re.findall(r"^\| ([\w' -]+) \| ([^|]+) \|", table, re.MULTILINE))
+    environments = load_config(env={}).config.environments
+    words = " ".join(word for one in ("proxy", "verl") for word in environments[one].requirements)
+    pinned = dict(re.findall(r"(\w+)(?:\[\w+\])?==([\d.]+)", words))
+    assert {name: shown[name] for name in ("verl", "vLLM", "Ray", "LiteLLM")} == {
+        name: pinned[name.lower()] for name in ("verl", "vLLM", "Ray", "LiteLLM")
+    }
+    for name in ("verl", "vLLM", "Ray"):
+        assert f"{TRIED[name if name == 'verl' else name.lower()]}.x counts as fitting" in table
+    (harbor,) = _REQUIREMENTS
+    assert f"`{harbor.removeprefix('harbor')}`" in shown["Harbor"]
+    ours = tomllib.loads(text("pyproject.toml"))["project"]
+    named = [one.rpartition(" ")[2] for one in ours["classifiers"] if re.search(r":: 3\.\d+$", one)]
+    assert shown["Python of liverl-tui"] == f"{named[0]} to {named[-1]}"
 
 
 def test_shown_json_has_the_version_of_today() -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from liverl.observe.metrics.parting import LEAST, Parting, parting
 from liverl.observe.metrics.series import Series
+from liverl.util.direction import FEWEST
+from liverl_tui.text.comparison import parting_words, reward_words, title_partings
 
 
 def series(values: list[float], first: int = 1) -> Series:
@@ -81,3 +83,51 @@ def test_two_seeds_of_one_training_do_not_part() -> None:
 )
 def test_what_cannot_be_told_is_not_told(one: Series, other: Series, expected: Parting) -> None:
     assert parting(one, other) == expected
+
+
+@given(VALUES, VALUES)
+def test_what_is_said_of_a_curve_is_true_of_its_steps(one: list[float], other: list[float]) -> None:
+    """``above from step 4 on`` only where each step from there on is; else in how many of them, and more are than not
+    by their mean."""
+    found = parting(series(one), series(other))
+    if found.parts is None or found.by is None:
+        assert (found.sided, found.of) == (None, None)
+        return
+    gaps = [
+        there - here
+        for step, (here, there) in enumerate(zip(one, other, strict=False), 1)
+        if step >= found.parts and math.isfinite(here) and math.isfinite(there)
+    ]
+    sided = sum(gap * found.by > 0 for gap in gaps)
+    assert (found.sided, found.of) == (sided, len(gaps))
+    assert found.by == pytest.approx(sum(gaps) / len(gaps))
+    side = "above" if found.by > 0 else "below"
+    words, (title, _) = parting_words(found), title_partings([found])
+    if found.common < FEWEST:
+        assert (words, title) == (f"too early to say ({found.common} common steps)", "")
+        return
+    if sided == len(gaps):
+        assert words.startswith(f"{side} from step {found.parts} on, by ")
+        assert title.endswith(f"{side} A from step {found.parts} on")
+    else:
+        assert words.startswith(f"{side} on average from step {found.parts} on, by ")
+        assert words.endswith(f"; in {sided} of {len(gaps)} steps")
+        assert title.endswith(f"{side} A in {sided} of {len(gaps)} steps")
+        assert "on average" in reward_words("B", found)
+
+
+@pytest.mark.parametrize(
+    ("below", "words"),
+    [
+        ((), "above from step 1 on, by 1.000 on average"),
+        (
+            (3,),
+            "above from step 4 on, by 1.000 on average",
+        ),  # early: a later step is true of each that follows
+        ((10, 16), "above on average from step 1 on, by 0.860; in 18 of 20 steps"),
+    ],
+)
+def test_a_step_on_the_other_side_is_not_passed_over(below: tuple[int, ...], words: str) -> None:
+    zero = [0.0] * 20
+    other = [-0.4 if step in below else 1.0 for step in range(1, 21)]
+    assert parting_words(parting(series(zero), series(other))) == words

@@ -22,6 +22,7 @@ POSITIONS = {
     "join": 0,
     "result": 0,
     "settimeout": 0,
+    "settle": 0,
     "timeout": 0,
     "until": 2,
     "urlopen": 2,
@@ -34,6 +35,8 @@ POSITIONS = {
 KEYWORDS = {"deadline", "seconds", "timeout"}
 DEFAULTS = {"deadline", "seconds"}  # of helpers: a timeout may be what is handed to the product
 WITH_KEYWORDS = {*POSITIONS, "call", "check_call", "check_output", "get", "run", "run_cli"}
+# Clocks: what is added to one of them is a deadline.
+CLOCKS = {"monotonic", "time"}
 # (receiver, method): what their number counts is no time.
 NO_SECONDS = {("clients", "wait")}
 
@@ -44,23 +47,35 @@ def is_short(value: ast.expr | None) -> bool:
     return isinstance(seconds, int | float) and MOMENT_S < seconds < LEAST_S
 
 
+def _counts_no_time(called: ast.expr) -> bool:
+    return isinstance(called, ast.Attribute) and (ast.unparse(called.value), called.attr) in NO_SECONDS
+
+
+def _is_clock(read: ast.expr) -> bool:
+    """Whether it reads a clock that only goes forward: ``time.monotonic()``, or that of a loop."""
+    if not isinstance(read, ast.Call) or not isinstance(read.func, ast.Attribute):
+        return False
+    return read.func.attr in CLOCKS and ast.unparse(read.func) != "time.time"
+
+
 def short_waits(source: str) -> Iterator[int]:
-    """Lines of calls, and of defaults of helpers, that give up after so few seconds that a busy machine
-    may not be done by then."""
+    """Lines of calls, of deadlines by a clock, and of defaults of helpers, that give up after so few seconds that a
+    busy machine may not be done by then."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             positional = [*node.args.posonlyargs, *node.args.args]
             named = positional[len(positional) - len(node.args.defaults) :] + node.args.kwonlyargs
             pairs = zip(named, [*node.args.defaults, *node.args.kw_defaults], strict=True)
             yield from (one.lineno for one, value in pairs if one.arg in DEFAULTS and is_short(value))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _is_clock(node.left):
+            yield from (node.lineno for value in (node.right,) if is_short(value))
         if not isinstance(node, ast.Call):
             continue
         called = node.func
         name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-        receiver = ast.unparse(called.value) if isinstance(called, ast.Attribute) else ""
         given = [one.value for one in node.keywords if one.arg in KEYWORDS and name in WITH_KEYWORDS]
         position = POSITIONS.get(name)
-        if position is not None and len(node.args) > position and (receiver, name) not in NO_SECONDS:
+        if position is not None and len(node.args) > position and not _counts_no_time(called):
             given.append(node.args[position])
         yield from (node.lineno for value in given if is_short(value))
 
@@ -81,6 +96,9 @@ def short_waits(source: str) -> Iterator[int]:
         "asked.result(20)",
         "sock.settimeout(10)",
         "def until(condition, seconds=30.0): ...",
+        "give_up = time.monotonic() + 20",
+        "late = asyncio.get_running_loop().time() + 30",
+        "watcher.settle(30)",
     ],
 )
 def test_a_short_wait_is_seen(call: str) -> None:

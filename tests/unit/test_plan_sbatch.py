@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from liverl.config import load_config
 from liverl.plan.sbatch import SHORTEST_S, WARN_S, Job, NoJob, check_limits, job_script, limit_seconds
+from liverl.util import file_systems
 from liverl_tui.cli.launcher import launcher_command
 
 VERL = ("--profile", "cpu-verl", "--set", "run.topology=in_process")
@@ -63,6 +64,23 @@ def test_the_other_nodes_join_with_the_same_numbers(tmp_path: Path) -> None:
         "--set",
         "infrastructure.node0_ip=",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "warned"), [("ext4", 2, True), ("nfs4", 2, False), ("ext4", 1, False)]
+)
+def test_a_run_root_that_other_nodes_do_not_see_is_warned_of(
+    kind: str, nodes: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job would start, and its other nodes wait for a directory that only the first one has."""
+    monkeypatch.setattr(file_systems, "kernel_text", lambda _path: f"22 1 0:20 / / rw - {kind} /dev/x rw\n")
+    words = ["slurm", "--name", "night", "--nodes", str(nodes), *VERL, "--run-root", str(tmp_path)]
+    done = CliRunner().invoke(launcher_command, words, standalone_mode=False)
+    assert done.exception is None and f"#SBATCH --nodes={nodes}" in done.stdout
+    where = (
+        f"the run's directory {tmp_path}/liverl/night is on a file system of this host ({kind}, mounted at /)"
+    )
+    assert (where in done.stderr) is warned and ("--run-root DIR" in done.stderr) is warned
 
 
 ODD = 'it\'s; $(touch x) `y` "z" #\\'

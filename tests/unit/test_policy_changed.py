@@ -54,7 +54,7 @@ class Replica:
             now=lambda: 1000.0,
             say=lambda *a, **k: None,
             kick=lambda: None,
-            http=SimpleNamespace(get=self._get),
+            http=SimpleNamespace(poll=self._get),
             records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
         )
         self.plan = plan
@@ -64,7 +64,9 @@ class Replica:
         self.registry = ReplicaRegistry(self.supervisor, self.plan, 30.0, 1.0)
         return self.registry
 
-    async def _get(self, url: str, timeout: float, *, headers: dict[str, str]) -> tuple[int, str]:
+    async def _get(
+        self, url: str, timeout: float, *, headers: dict[str, str], kept: bool = False
+    ) -> tuple[int, str]:
         return 200, self.text
 
     async def look(

@@ -436,3 +436,31 @@ def test_verls_environment_counts_the_tokens_of_prompts(tmp_path: Path) -> None:
         prompts = data_rows.Prompts("chat", str(tokenizer), longest)
         answer = data_rows.ask(Path(PYTHON), {KEY: str(path)}, (), (), prompts)
         assert answer.files[KEY].tokens == {0: tokens}
+
+
+def test_each_file_of_an_own_run_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reward, module, tools = tmp_path / "reward.py", tmp_path / "mine.py", tmp_path / "tools.yaml"
+    reward.write_text(
+        "import json\n\n\ndef score(data_source, solution_str, ground_truth, extra_info):\n    return 1.0\n"
+    )
+    module.write_text("class One:\n    pass\n\n\nclass Two:\n    pass\n")
+    tools.write_text("tools: [{class_name: mine.One}, {class_name: mine.Two}]\n")
+    parsed: list[bytes | str] = []
+    parse, decode = agents.ast.parse, agents.decode_yaml
+
+    def counted(source: bytes, *rest: Any, **more: Any) -> Any:
+        parsed.append(source)
+        return parse(source, *rest, **more)
+
+    monkeypatch.setattr(agents.ast, "parse", counted)
+    monkeypatch.setattr(agents, "decode_yaml", lambda text: parsed.append(text) or decode(text))
+    one = config(f"reward.function={reward}:score", f"agent.tools={tools}")
+    parsed.clear()
+    answer = Answer(sources={"mine": str(module)})
+    for _ in range(2):
+        assert agents.modules(one) == ("json", "mine")
+        assert {check.name for check in agents.checks(one, answer)} == {"agent.tools", "reward.function"}
+        expected = [file.read_bytes() for file in (reward, module)] + [tools.read_text()]
+        assert sorted(map(str, parsed)) == sorted(map(str, expected))
+        parsed.clear()
+        reward.write_text(reward.read_text() + "\n")  # it is read again, and so it is parsed again

@@ -22,8 +22,8 @@ from liverl.preflight import batches, gpus, model, ray, run_checks, verl
 from liverl.preflight.host import open_files, unguarded_ports
 from liverl.preflight.modeldir import Heads, read_heads
 from liverl.preflight.ports import port_checks
-from liverl.procs.cpu_limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
 from liverl.procs.open_files import WANTED, raise_limit, raised, service_limit
+from liverl.util.cpu_limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
 from liverl.util.http_limits import descriptors_for
 
 
@@ -258,9 +258,42 @@ def test_cpus_and_who_limits_them() -> None:
 
 def test_limits_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("150000 100000\n")
-    limits = cpu_limits({}, tmp_path)
+    limits = cpu_limits({}, tmp_path, tmp_path / "none")
     assert (limits.quota, limits.slurm, limits.affinity) == (1.5, None, len(os.sched_getaffinity(0)))
-    assert cpu_limits({}, tmp_path / "none").quota is None
+    assert cpu_limits({}, tmp_path / "none", tmp_path / "none").quota is None
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "quota"),
+    [
+        ("0::/a/b", {"a/b/cpu.max": "800000 100000"}, 8.0),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "350000 100000"}, 3.5),  # of a group around it
+        ("0::/a/b", {"a/b/cpu.max": "100000 100000", "a/cpu.max": "350000 100000"}, 1.0),
+        ("0::/a/b", {"a/c/cpu.max": "100000 100000"}, None),  # of others
+        ("0::/", {"cpu.max": "200000 100000"}, 2.0),
+        ("0::/../../x", {"cpu.max": "200000 100000"}, 2.0),  # a container's, told from outside
+        ("0::/a", {"cpu.max": "max 100000", "a/cpu.max": "nonsense"}, None),
+        (
+            "1:cpu,cpuacct:/j\n0::/",
+            {"cpu,cpuacct/j/cpu.cfs_quota_us": "400000\n", "cpu,cpuacct/j/cpu.cfs_period_us": "100000\n"},
+            4.0,
+        ),
+        ("1:cpu:/j", {"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1.5),
+        ("1:cpu:/j", {"cpu/j/cpu.cfs_quota_us": "-1\n", "cpu/j/cpu.cfs_period_us": "100000\n"}, None),
+        ("2:cpuset:/j", {"cpuset/j/cpu.max": "100000 100000"}, None),
+        ("", {}, None),
+        ("garbage\n0::/a", {"a/cpu.max": "100000 100000"}, 1.0),
+    ],
+)
+def test_the_cpu_quota_of_the_control_groups(
+    own: str, files: dict[str, str], quota: float | None, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        file = tmp_path / "cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "own").write_text(own)
+    assert cpu_limits({}, tmp_path / "cgroup", tmp_path / "own").quota == quota
 
 
 @given(st.text(max_size=30))

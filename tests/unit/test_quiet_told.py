@@ -110,6 +110,62 @@ def test_lines_that_tell_nothing_are_passed_over_but_not_those_that_differ() -> 
     )
 
 
+@pytest.mark.parametrize("padding", ["", "of a program with many arguments: " * 20])
+@pytest.mark.parametrize(
+    ("silent", "telling"),
+    [
+        ("the trainer exited with 1234 in all", "the trainer exited with 7 in all"),
+        ("exit code 1.5 was never given", "exit code 15 was given"),
+        ("exit code 10%", "exit code 10"),
+        ("finished with status 0/8", "finished with status 0 8"),
+        ("exit code 00", "exit code 10"),
+        ("exit code 0.0", "exit code 2 0"),
+        ("make: *** [Makefile:7: train] Error 0", "make: *** [Makefile:7: train] Error 2"),
+    ],
+)
+def test_an_exit_code_is_heard_however_often_a_line_like_it_told_nothing(
+    silent: str, telling: str, padding: str
+) -> None:
+    listening = Listening()
+    silent, telling = f"{padding}{silent}\n", f"{padding}{telling}\n"
+    listening.hear(silent.encode() * 3, 0)
+    assert not (listening.told.failed or listening.told.closed)
+    listening.hear(telling.encode(), 3 * len(silent))
+    assert listening.told.failed or listening.told.closed
+
+
+@pytest.mark.parametrize("end", ["make: *** [train] Error {}", "run.sh exited with {}"])
+@pytest.mark.parametrize("padding", ["", "of a program with many arguments: " * 20])
+def test_the_second_failure_of_a_training_that_was_begun_anew_is_heard(end: str, padding: str) -> None:
+    first, second = (f"{padding}{end.format(code)}\n" for code in (1, 2))
+    listening = Listening()
+    listening.hear(f"step 1/9\nstep 2/9\n{first}".encode(), 0)
+    begin = listening.told.read_to
+    listening.hear(f"step 3/9\nstep 4/9\n{second}".encode(), begin)
+    told = listening.told
+    assert told.failed == second.strip()[: module.SHOWN]
+    assert told.failed_at == begin + len("step 3/9\nstep 4/9\n")
+
+
+def test_lines_with_exit_codes_that_tell_nothing_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[bytes] = []
+    tells = Listening._tells
+
+    def counted(self: Listening, line: bytes, begin: int, end: int) -> bool:
+        looked_at.append(line)
+        return tells(self, line, begin, end)
+
+    monkeypatch.setattr(Listening, "_tells", counted)
+    listening = Listening()
+    for padding in ("", " with many arguments" * 40):
+        for number in range(100):
+            listening.hear(f"the exit of worker {number:03d}, of unknown status{padding}\n".encode(), 0)
+    assert len(looked_at) == 2
+    for _ in range(9):
+        listening.hear(b"loading verl.trainer.config\n", 0)
+    assert listening.told.trains and len(looked_at) == 4, "once that it trains is known, it is no news"
+
+
 def test_jobs_are_those_that_the_script_itself_has_submitted() -> None:
     text = (
         "Job submission server address: http://h:1\nJob 'a' submitted successfully\nJob 'a' succeeded\n"

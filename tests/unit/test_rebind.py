@@ -218,7 +218,7 @@ def test_what_can_be_done_without_a_key_is_still_there() -> None:
     [
         (
             {"logs.access": "B", "logs.level": "B"},
-            "logs.level: B is also the key of logs.access (Logs: access lines)",
+            "logs.level: B is also the key of logs.access (Logs: routine lines)",
         ),
         ({"app.theme": "B", "logs.wrap": "B"}, "app.theme (Everywhere: theme)"),
         ({"dialog.yes": "^n"}, "dialog.move (Dialogs and lists to choose from: move)"),  # fixed there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from calendar import timegm
 from pathlib import Path
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.verdict_logs import failed_logs
 
+from liverl.causes.match import whole
+from liverl.causes.read.shapes import BARE, INFO, SIGNED, Shapes
 from liverl.logs.levels import own_level
 from liverl.logs.prefixes import colourless
 from liverl.logs.record import MOST_LINES, Record
@@ -383,3 +386,100 @@ def test_the_fields_that_pydantic_refuses_are_of_its_message(each: bool) -> None
     ]
     first, second = read("\n".join([*lines, f"{head}Error in another request", ""]))
     assert (list(first.more), second.text) == (fields, "Error in another request")
+
+
+# --- lines that are passed over
+
+
+VERL = (DATA / "recordings" / "h200" / "verl.log").read_bytes()
+RAY = b"\x1b[36m(Worker pid=7)\x1b[0m "
+
+
+def matter(records: list[Record]) -> list[Record]:
+    return [one for one in records if one.level in ("warning", "error") or one.kind != "line"]
+
+
+def mixed(lines: list[tuple[bytes, bool]]) -> list[Record]:
+    reader = RecordReader(MODIFIED)
+    found = [record for line, awaited in lines for record in reader.feed(line, awaited=awaited)]
+    return found + reader.end()
+
+
+VLLM = RAY + b"INFO 11-21 00:19:%02d [core.py:%d] loading"
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "passed"),
+    [
+        (VLLM % (15, 7), b"", True),
+        (VLLM % (15, 7) + b"\x1b[32m [repeated 7x across cluster]\x1b[0m", b"", True),
+        (VLLM % (15, 7), RAY + b"WARNING 11-21 00:19:14 [core.py:7] slow\n", True),
+        (VLLM % (15, 7), RAY + b"INFO 11-21 00:19:15 [core.py:7] slow\n", False),  # it may go on with it
+        (
+            VLLM % (15, 7),
+            RAY + b"WARNING 11-21 00:19:15 [core.py:7] Traceback (most recent call last):\n",
+            False,
+        ),
+        (RAY + b"INFO 11-21 00:19:15 [core.py:7]", RAY + b"WARNING 11-21 00:19:14 [core.py:7] slow\n", False),
+        (RAY + b"loading", RAY + b"WARNING 11-21 00:19:14 [core.py:7] slow\n", False),
+    ],
+)
+def test_lines_that_cannot_go_on_with_an_open_record_are_not_parsed(
+    line: bytes, before: bytes, passed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+    line_of = RecordReader._line_of
+
+    def counted(self: RecordReader, raw: bytes, start: int) -> None:
+        parsed.append(raw)
+        line_of(self, raw, start)
+
+    reader = RecordReader(MODIFIED)
+    reader.feed(b"(Other pid=1) WARNING 11-21 00:19:14 [core.py:7] slow\n" + before)
+    monkeypatch.setattr(RecordReader, "_line_of", counted)
+    data = line + b"\n"
+    place, _ = reader.feed_until_idle(data, 0, len(data))
+    assert (place, parsed) == (len(data), [] if passed else [line])
+    assert reader.end()[-1].whole.endswith(("loading", "slow", "last):")), "it is whole at the end of the log"
+
+
+def test_lines_passed_over_change_no_record_that_matters_and_leave_the_last_one_whole():
+    codes = Shapes(whole().needles).of(VERL + b"\n").codes
+    lines = [
+        (line, code not in (BARE, INFO, SIGNED))
+        for line, code in zip(re.findall(rb"[^\n]*\n", VERL + b"\n"), codes, strict=True)
+    ]
+    assert sum(not awaited for _, awaited in lines) > 500
+    found, all_read = mixed(lines), read(VERL + b"\n")
+    assert matter(found) == matter(all_read)
+    assert max(found, key=lambda one: one.offset) == max(all_read, key=lambda one: one.offset)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(b"  indented, and asked for\n", id="indented"),
+        pytest.param(b"Traceback (most recent call last):\n", id="traceback"),
+        pytest.param(b"INFO 11-21 00:18:22 [a.py:1]   it goes on\n", id="the same head"),
+    ],
+)
+@pytest.mark.parametrize(
+    "first", [b"{'model': 1,\n", b"INFO 11-21 00:18:22 [a.py:1] it begins\n", b"it failed:\n"]
+)
+def test_a_line_that_goes_on_with_some_that_were_passed_over_has_them_in_its_record(first, after):
+    lines = [
+        (RAY + b"it goes well\n", False),
+        (RAY + first, False),
+        (RAY + b"  'a': 2,\n", False),
+        (RAY + after, True),
+    ]
+    assert mixed(lines)[-1] == read(b"".join(line for line, _ in lines))[-1]
+
+
+def test_of_many_lines_that_were_passed_over_as_many_are_kept_as_of_any_record():
+    lines = [
+        (RAY + b"{'model': 1,\n", False),
+        *[(RAY + b"  %d,\n" % n, False) for n in range(3 * MOST_LINES)],
+    ]
+    more = mixed([*lines, (RAY + b"  the end\n", True)])[-1].more
+    assert (more[0], more[-1]) == ("  0,", "  the end") and len(more) == MOST_LINES + 1

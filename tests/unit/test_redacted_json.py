@@ -162,7 +162,7 @@ def structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
         yield from structs(part)
 
 
-SMALL = (snapshot_json._FlatReplica, snapshot_json._SmallReplica, snapshot_json._SmallHead)
+SMALL = (snapshot_json._FlatReplica, snapshot_json._small_replica(), snapshot_json._small_head())
 
 
 @pytest.mark.parametrize("kind", sorted({*structs(Snapshot), *SMALL}, key=lambda kind: kind.__name__))

@@ -13,7 +13,7 @@ from kit import alert_texts, cause_pages, event_kinds, site_tree
 from kit.alert_texts import UNKNOWN
 from kit.command_pages import ROOT, commands
 from kit.key_kinds import KINDS, used_in
-from kit.reference import FOLDER, fixes, makers, sayings
+from kit.reference import FOLDER, alerts, cases_of, fixes, makers, sayings
 
 from liverl.causes.catalogue import rows
 from liverl.config.schema import leaves
@@ -165,6 +165,68 @@ def test_an_alert_that_lacks_something_is_found() -> None:
     }
 
 
+WAYS = re.compile(
+    r"(?:;|,)? or (?=(?:add|allow|ask|double|give|halve|leave|let|limit|lower|raise|remove|restart|set|stop|use)\b)"
+)
+NAMED = re.compile(r"(?:\d{3}|any other): ")  # a status, which is the case itself
+
+
+def unchosen(page: str) -> dict[str, int]:
+    """Alert -> how many fixes its part of a page has, where it has several, or one that names more than two ways, and
+    no table says by what is seen which of them applies."""
+    parts = re.split(r"^### (.+)$", page, flags=re.MULTILINE)
+    found = {}
+    for kind, part in zip(parts[1::2], parts[2::2], strict=True):
+        text = re.split(r"^## ", part, flags=re.MULTILINE)[0]
+        told = text.partition("\n- What to do")[2].partition("\n\n")[0]
+        listed = [line.removeprefix("    - ") for line in told.splitlines() if line.startswith("    - ")]
+        ways = max((1 + len(WAYS.findall(line)) for line in told.splitlines()), default=1)
+        if (len(listed) < 2 and ways < 3) or (listed and all(map(NAMED.match, listed))):
+            continue
+        table = text.partition("\n| what you see | what to do |\n|---|---|\n")[2]
+        if len(re.findall(r"^\| [^|]+ \| [^|]+ \|$", table, re.MULTILINE)) < 2:
+            found[kind] = max(len(listed), ways)
+    return found
+
+
+def test_every_alert_with_more_than_one_fix_says_how_to_choose() -> None:
+    page = site()["reference/alerts.md"]
+    assert unchosen(page) == {}
+    assert page.count("| what you see |") > 40
+    for row in (
+        "| The texts hold no tags, and the tools are in the prompt | The model answers without them:",
+        "| No GPU is free | Lower `harbor_runtime.num_workers`",
+        "| A pid is named | `py-spy dump --pid PID` shows where it waits |",
+    ):
+        assert row in page
+    part = page.partition("### rollouter_idle")[2].partition("###")[0]
+    assert "waits-for queue" not in part, "a case of the other alert of its function"
+
+
+def test_an_alert_that_does_not_say_how_to_choose_is_found() -> None:
+    cases = "\n\n| what you see | what to do |\n|---|---|\n| x | y |\n| z | w |\n"
+    several = "\n- What to do, as the case may be:\n    - lower it\n    - raise it"
+    ways = "\n- What to do: lower it, or raise it, or add one"
+    page = (
+        f"### a\n{several}\n\n### b\n{several}{cases}\n### c\n{ways}\n\n### d\n{ways}{cases}\n"
+        "### e\n\n- What to do: lower it, or raise it\n\n"
+        "### f\n\n- What to do, as the case may be:\n    - 400: lower it\n    - any other: raise it\n\n"
+        f"### g\n{several}{cases.replace('| z | w |', '')}"
+    )
+    assert unchosen(page) == {"a": 2, "c": 3, "g": 2}
+
+
+def test_a_case_without_what_to_do_is_refused() -> None:
+    def look() -> None:
+        """It hangs.
+
+        - it is seen, and nothing follows
+        """
+
+    with pytest.raises(ValueError, match="a: no case"):
+        cases_of(look, "a")
+
+
 def test_texts_without_a_word_of_what_to_do_are_refused() -> None:
     for texts in (["..."], [], ["...; ..."]):
         with pytest.raises(ValueError, match="nothing of what to do"):
@@ -236,3 +298,16 @@ def test_events_are_read_from_the_calls() -> None:
         "checkpoint",
     } <= kinds_.keys()
     assert "steps ... to ... finished while no backend was running" in kinds_["step"]
+
+
+def test_a_service_that_failed_once_and_one_that_failed_too_often_have_titles_of_their_own() -> None:
+    """They are alerts of one rule, and stood there with the titles of both."""
+    pages = {part.partition("\n")[0]: part for part in alerts().split("### ")}
+    titles = {
+        kind: next(line for line in pages[kind].splitlines() if line.startswith("- Title: "))
+        for kind in ("service_failed", "service_gave_up")
+    }
+    assert titles == {
+        "service_failed": "- Title: NAME has failed",
+        "service_gave_up": "- Title: NAME failed too often",
+    }

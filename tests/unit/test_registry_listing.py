@@ -54,7 +54,7 @@ class Run:
         self.slots: dict[str, Any] = {}
         self.supervisor: Any = SimpleNamespace(
             slots=self.slots, stopping=False, run_dir=run_dir, attempt=1, now=lambda: 1000.0, kick=lambda: None,
-            say=lambda kind, *_, **__: self.said.append(kind), http=SimpleNamespace(get=self._get),
+            say=lambda kind, *_, **__: self.said.append(kind), http=SimpleNamespace(poll=self._get),
             records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
             oom_kills=SimpleNamespace(evidence=lambda now: ""),
         )  # fmt: skip

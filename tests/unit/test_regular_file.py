@@ -19,6 +19,7 @@ from liverl.util.regular_file import (
     open_regular,
     read_pipe,
     read_regular,
+    reopen_append,
 )
 
 
@@ -165,3 +166,39 @@ def test_a_configuration_may_be_a_pipe_and_is_refused_if_nobody_writes(
     monkeypatch.setattr(load, "PIPE_S", 0.1)
     with pytest.raises(ConfigError, match="cannot read the file: nobody wrote to this FIFO"):
         load_config(fifo, env={})
+
+
+def test_a_file_is_opened_again_only_if_it_is_the_one_that_was_left(tmp_path: Path) -> None:
+    path, other = tmp_path / "a", tmp_path / "b"
+    os.close(open_append(path))
+    other.write_text("b")
+    left = path.stat()
+
+    def again(which: Path = path) -> bool:
+        fd = reopen_append(
+            which, lambda status: (status.st_ino, status.st_size) == (left.st_ino, left.st_size)
+        )
+        if fd is None:
+            return False
+        try:
+            assert os.write(fd, b"x") == 1 and os.pread(fd, 1, 0) == b"x"  # for appending and reading
+            assert not os.get_inheritable(fd)
+            os.ftruncate(fd, 0)
+        finally:
+            os.close(fd)
+        return True
+
+    assert again()
+    (tmp_path / "link").symlink_to(path)
+    assert not again(tmp_path / "link")  # to the very file
+    assert not again(other)
+    with path.open("w") as file:
+        file.write("more")
+    assert not again()
+    path.unlink()
+    assert not again()
+    os.mkfifo(path)
+    assert reopen_append(path, lambda status: True) is None
+    path.unlink()
+    path.mkdir()
+    assert reopen_append(path, lambda status: True) is None

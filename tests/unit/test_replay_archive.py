@@ -159,7 +159,12 @@ def with_growth(path: Path, growth: bytes, table: bytes = b"", log: bytes = b"x\
     ("growth", "table", "log", "why"),
     [
         (DEEP, b"", b"", "nested too deeply"),
-        (b'{"at":1e9,"path":"a.log","size":2,"more":' + DEEP + b"}", b"", b"", "nested too deeply"),
+        (
+            b'{"at":1e9,"path":"a.log","size":2,"more":' + DEEP + b"}",
+            b"",
+            b"",
+            "nested too deeply",
+        ),
         (b"", b'{"at":1,"value":' + DEEP + b"}\n", b"", "nested more than 200 levels deep"),
         (b'{"at":1e308,"path":"a.log","size":2}\n', b"", b"", "grows at 1e\\+308, which is no time"),
         (b'{"at":-5,"path":"a.log","size":2}\n', b"", b"", "grows at -5, which is no time"),

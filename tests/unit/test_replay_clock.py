@@ -36,7 +36,12 @@ def utc() -> Iterator[None]:
         (b"2026-11-23 00:02:07,123 INFO", b"2026-11-23 01:02:07,123 INFO"),
         (b"INFO 11-23 23:59:07 [core.py:1]", b"INFO 11-24 00:59:07 [core.py:1]"),
         (b"[rank0]:W1123 23:39:07.728000 12069 torch", b"[rank0]:W1124 00:39:07.728000 12069 torch"),
+        (b"a\n00:12:51 - LiteLLM Proxy:WARNING", b"a\n01:12:51 - LiteLLM Proxy:WARNING"),
+        (b"23:59:07,123 a", b"00:59:07,123 a"),
         # No times of this recording:
+        (b"04:12:51 - a duration", b"04:12:51 - a duration"),
+        (b"it took 00:12:51 - all in all", b"it took 00:12:51 - all in all"),
+        (b"00:12:51: no line of a log", b"00:12:51: no line of a log"),
         (b"2020-01-01 00:00:00", b"2020-01-01 00:00:00"),
         (b"11-31 00:00:00", b"11-31 00:00:00"),
         (b'"rss":17953925460', b'"rss":17953925460'),
@@ -55,6 +60,7 @@ def test_a_stamp_without_a_zone_was_written_in_the_recorders_and_is_read_in_ours
 ) -> None:
     clock = ReplayClock(BEGIN, BEGIN, utc_offset=7200.0)
     assert clock.shift(b"2026-11-23 02:13:05") == b"2026-11-23 00:13:05"
+    assert clock.shift(b"02:13:05 - a") == b"00:13:05 - a"
     monkeypatch.setenv("TZ", "UTC-5")
     time.tzset()
     assert clock.shift(b"2026-11-23 02:13:05") == b"2026-11-23 05:13:05"

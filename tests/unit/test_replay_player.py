@@ -92,8 +92,26 @@ def test_the_reward_rises_and_the_run_ends(tmp_path: Path) -> None:
     assert [gpu.name for gpu in first.gpus] == ["NVIDIA H200", "NVIDIA H200"]
     last = player.state(player.end)
     assert last.step == last.total_steps == 16 and last.state == "done"
+    assert {service.state for service in first.services if service.kind == "environment"} == {"ready"}
+    assert {service.state for service in last.services} == {"stopped"}
     rewards = last.rewards.newest
     assert len(rewards) == 16 and sum(rewards[-5:]) > 1.3 * sum(rewards[:5])
+
+
+def test_what_the_run_did_in_a_step_whose_trials_are_not_recorded_is_as_it_was_seen(tmp_path: Path) -> None:
+    """The recording has the trials of the last two steps: of the others it does not follow that none began."""
+    recording = read(PACKAGE.with_name("learns.tar.xz"))
+    player = play(recording, tmp_path)
+    seen = {player.begin().phase}
+    seen |= {
+        player.state(player.about.begin + at).phase
+        for at in range(60, int(player.end - player.about.begin), 2)
+    }
+    early = {
+        words.partition(": ")[2] for words in seen if words.startswith(("step 5/", "step 9/", "step 12/"))
+    }
+    assert any("/128 trials" in words for words in early) and "policy update" in early
+    assert "sending weights" not in early
 
 
 def test_times_are_those_of_the_replay(begun: tuple[Player, Snapshot]) -> None:
@@ -145,3 +163,16 @@ def test_a_field_that_an_older_recording_does_not_have_keeps_its_default(
     tables = tables if absent else {**tables, "changes": Table([])}
     older = Recording(recording.about, tables, recording.growth, recording.files)
     assert play(older, tmp_path).begin().changes == ()
+
+
+def test_an_alert_began_when_it_did_however_the_recording_was_played(
+    recording: Recording, tmp_path: Path
+) -> None:
+    """After a jump it was of the moment of the jump: `for 6s` of what another look said `for 22s`."""
+    begin, end = recording.about.begin, recording.about.end
+    slowly, at_once = play(recording, tmp_path / "slowly"), play(recording, tmp_path / "at_once")
+    slowly.begin(), at_once.begin()
+    for second in range(1, int(end - begin)):
+        slowly.state(begin + second)
+    (one,), (other,) = slowly.state(end).symptoms, at_once.state(end).symptoms
+    assert one.since == other.since < NOW + 5.0

@@ -82,6 +82,17 @@ class Fake:
         """The proxy's report."""
         self.proxy.reports[1] = {"pid": 5, "config_sha": sha}
 
+    def reported(self, sha: str) -> None:
+        """The proxy's report, in its file."""
+        path = self.run_dir / "proxy/status.1.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"pid": 5, "config_sha": sha}))
+
+    def look(self) -> None:
+        """Read the reports."""
+        self.clock += AGAIN
+        self.proxy.reader()()()
+
     def file_sha(self) -> str:
         return config_sha((self.run_dir / "proxy/litellm.yaml").read_text())
 
@@ -123,31 +134,32 @@ async def test_the_proxy_gets_its_signal_when_the_list_has_been_written(fake: Fa
     assert len(fake.signals) == 2 and not fake.proxy.knows(), "it has not reported it"
 
 
-async def test_a_list_that_somebody_changed_is_written_again_for_the_next_process(fake: Fake) -> None:
-    file, process = fake.run_dir / "proxy/litellm.yaml", fake.supervised("proxy")
-    fake.clock = 100.0
-    fake.loaded("old")
+@pytest.mark.parametrize("started_at", [0.0, 1e9], ids=["before the list", "after it"])
+@pytest.mark.parametrize("text", [b"changed", b"\xff", None], ids=["other text", "no text", "removed"])
+async def test_a_list_that_somebody_changed_is_written_again(
+    fake: Fake, started_at: float, text: bytes | None
+) -> None:
+    file = fake.run_dir / "proxy/litellm.yaml"
+    fake.supervised("proxy").started_at = started_at
+    fake.reported("old")
     fake.proxy.publish([A], [])
     await idle(fake.proxy._file)
     sha = fake.file_sha()
-    file.write_text("changed")
-    fake.loaded("changed")
-    fake.clock += AGAIN
-    fake.proxy.publish([A], [])
+    fake.look()
+    assert not fake.said, "it has not loaded the list yet, and the file has it"
+    fake.reported(sha)
+    file.write_bytes(text) if text is not None else file.unlink()
+    fake.look()
+    assert not fake.said, "what was changed is not loaded"
+    fake.reported("changed")
+    fake.look()
+    fake.look()
     await idle(fake.proxy._file)
-    assert file.read_text() == "changed" and fake.signals == [signal.SIGHUP] * 2, "it may be on its way"
-    assert not fake.said
-    process.started_at = fake.clock
-    fake.clock += AGAIN
-    fake.proxy.publish([A], [])
-    await idle(fake.proxy._file)
-    assert fake.file_sha() == sha and fake.signals == [signal.SIGHUP] * 3
-    (text,) = fake.said
-    assert text.startswith("proxy/litellm.yaml was changed by another program, and proxy has loaded that")
-    fake.clock += AGAIN
-    fake.proxy.publish([A], [])
-    await idle(fake.proxy._file)
-    assert fake.signals == [signal.SIGHUP] * 4, "the new file is older than no process: it is only told again"
+    (said,) = fake.said
+    assert said.startswith("proxy/litellm.yaml was changed by another program")
+    assert fake.file_sha() == sha and fake.signals[-1] == signal.SIGHUP
+    fake.look()
+    assert len(fake.said) == 1, "it is on its way"
 
 
 async def test_a_process_that_does_not_load_the_list_is_told_once_a_second(fake: Fake) -> None:

@@ -34,7 +34,7 @@ class Fake:
             now=lambda: self.clock,
             say=lambda *a, **k: None,
             kick=lambda: None,
-            http=SimpleNamespace(get=self._get),
+            http=SimpleNamespace(poll=self._get),
             records=SimpleNamespace(write_failed=lambda text: None, warn=pytest.fail),
         )
         template = ServiceSpec("r{index}", "replica", ("serve",), environment=environment)
@@ -54,7 +54,9 @@ class Fake:
             name=name, state="ready", spec=spec, current=current, restarts=0, instances=lambda: [current]
         )
 
-    async def _get(self, address: str, timeout: float, headers: object = None) -> tuple[int, str]:
+    async def _get(
+        self, address: str, timeout: float, headers: object = None, kept: bool = False
+    ) -> tuple[int, str]:
         told = self.engines["r0" if address.startswith("http://127.0.0.1:80/") else "r1"]
         if told is None:
             raise TimeoutError

@@ -164,6 +164,18 @@ def test_it_says_what_ran_and_what_was_learned() -> None:
     assert "- mean reward: 0.100 in the first three steps, 0.200 in the last three\n" in learned
 
 
+def test_advice_is_whole_and_a_quoted_line_ends_with_a_whole_word() -> None:
+    """The check of a killed trainer ended in ``/sys/fs/…``: nobody could run it."""
+    check = "grep -s '^oom_kill ' " + " ".join(
+        f"/sys/fs/cgroup/{'x' * 40}/{n}/memory.events" for n in range(9)
+    )
+    cause = Cause("trainer", "killed", START, fix=f"Check: {check}", evidence=(Evidence(f"saw {check}"),))
+    text = page(result(cause=cause))
+    assert f"- what to do: Check: {check}\n" in text
+    seen = next(line for line in text.splitlines() if line.startswith("- seen: "))
+    assert seen.endswith("/memory.events …") and len(seen) < 320
+
+
 def test_many_alerts_are_counted() -> None:
     events = tuple(alert(i, "new", f"n{i}", text="x" * 1000) for i in range(MOST_ALERTS + 3))
     text = page(alerts=events)

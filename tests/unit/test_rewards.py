@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.screens import snapshot
 
-from liverl.model import Rewards, StepMetrics, StepTrials, TrialsStatus, Validation
-from liverl.observe.metrics.rewards import NEWEST, REWARD, RewardHistory, ends, ends_words, words
+from liverl.model import RewardCourse, Rewards, StepMetrics, StepTrials, TrialsStatus, Validation
+from liverl.observe.metrics.rewards import (
+    NEWEST,
+    REWARD,
+    RewardHistory,
+    course_words,
+    ends,
+    ends_words,
+    judged_anew,
+    words,
+)
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.learning import learning_parts, spark
 
@@ -45,7 +54,9 @@ def test_the_first_and_the_last_three_steps_are_compared() -> None:
     rewards = summary(steps(0.1, 0.2, 0.3, None), steps(0.6, 0.8, 1.0, first=5))
     assert rewards.steps == 6 and rewards.newest == (0.1, 0.2, 0.3, 0.6, 0.8, 1.0)
     assert (rewards.first, rewards.last) == pytest.approx((0.2, 0.8))
-    assert words(rewards) == "6 steps, mean reward 0.200 -> 0.800 (first and last three steps)"
+    assert (
+        words(rewards) == "6 steps, mean reward 0.200 -> 0.800 (first and last three steps): too early to say"
+    )
 
 
 def test_a_resumed_trainer_replaces_the_later_steps() -> None:
@@ -105,7 +116,7 @@ def test_the_curve_is_that_of_the_whole_run(values: list[float]) -> None:
 def test_a_long_run_that_has_learned_is_drawn_from_its_first_steps() -> None:
     learned = summary(steps(*(min(1.0, number / 100) for number in range(400))))
     text = shown(rewards=learned, trials=TrialsStatus(), metrics=None, step_seconds=None)
-    assert text == "reward 0.01 → 1.00  ▁▃▄▆▇▇▇▇▇▇▇▇▇▇▇▇"
+    assert text == "reward 0.01 → 1.00  all solved since step 101  ▁▃▄▆▇▇▇▇▇▇▇▇▇▇▇▇"
 
 
 def validated(*scores: tuple[int, float], key: str = "val-core/x/acc") -> list[StepMetrics]:
@@ -114,10 +125,10 @@ def validated(*scores: tuple[int, float], key: str = "val-core/x/acc") -> list[S
 
 def test_validations_are_summed_up_beside_the_rewards() -> None:
     told = summary(validated((5, 0.1), (10, 0.3), (15, 0.2), (20, math.nan))).validation
-    assert told == Validation("val-core/x/acc", 0.1, 0.2, 15, 0.3, 10)
+    assert told == Validation("val-core/x/acc", 0.1, 0.2, 15, 0.3, 10, 3)
     assert summary(steps(0.1)).validation is None
     again = summary(validated((5, 0.1), (10, 0.3)), validated((8, 0.2))).validation
-    assert again == Validation("val-core/x/acc", 0.1, 0.2, 8, 0.2, 8), (
+    assert again == Validation("val-core/x/acc", 0.1, 0.2, 8, 0.2, 8, 2), (
         "a resumed trainer repeats the later steps"
     )
     both = summary(validated((5, 0.1), key="val-core/z"), validated((6, 0.4), key="val-core/a")).validation
@@ -128,7 +139,9 @@ def test_validations_are_summed_up_beside_the_rewards() -> None:
     ("scores", "words"),
     [
         (((5, 0.1), (10, 0.3)), "val 0.10 → 0.30"),
-        (((5, 0.1), (10, 0.3), (15, 0.2)), "val 0.20, best 0.30 at 10"),
+        (((5, 0.1), (10, 0.3), (15, 0.2)), "val 0.10 → 0.20, best 0.30 at 10"),
+        (((5, 0.5), (10, 0.5)), "val still 0.50"),
+        (((5, 0.5), (10, 0.6), (15, 0.5)), "val 0.50 → 0.50, best 0.60 at 10"),
         (((5, 0.1),), "val 0.10"),
     ],
 )
@@ -225,3 +238,53 @@ def test_trials_without_tool_calls_stay_longer_than_the_curve() -> None:
 
 def test_a_run_that_reports_nothing_has_no_empty_parts() -> None:
     assert shown(rewards=Rewards(), trials=TrialsStatus(), metrics=None, step_seconds=None) == ""
+
+
+def history(values: list[float]) -> RewardHistory:
+    kept = RewardHistory()
+    kept.add([StepMetrics(at, {REWARD: value}) for at, value in enumerate(values, 1)])
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([0.2, 0.3], "too early to say"),
+        ([0.2 + 0.03 * at for at in range(20)], "learning"),
+        ([0.8 - 0.03 * at for at in range(20)], "falling since step 1"),
+        ([0.2, 0.9, 1.0, 1.0, 1.0], "all solved since step 3"),
+        ([0.5, 1.0, 1.0], "too early to say"),
+        ([1.5, 1.0, 1.0, 1.0], "too early to say"),  # 1 is not all that can be had
+        ([0.0] * 6, "flat since step 1"),
+        ([0.1, 0.4] * 10, "no clear trend"),
+        ([float("nan")] * 6, ""),
+    ],
+)
+def test_the_rewards_say_in_words_what_they_prove(values: list[float], told: str) -> None:
+    assert course_words(history(values).summary().course) == told
+
+
+def test_no_reward_proves_nothing() -> None:
+    assert RewardHistory().summary().course is None
+    assert course_words(None) == ""
+
+
+def test_a_summary_of_a_run_says_it_beside_the_means() -> None:
+    told = words(history([0.2 + 0.03 * at for at in range(20)]).summary(), 20)
+    assert told == "20 steps, mean reward 0.230 -> 0.740 (first and last three steps): learning"
+
+
+@pytest.mark.parametrize(
+    "said", ["", ": all solved since step 273", ": no clear trend", ": flat", ": learning"]
+)
+def test_the_end_that_another_version_wrote_is_judged_anew(said: str) -> None:
+    """A dashboard said `nearly all solved` in its first row and `all solved since step 273` in its second one."""
+    ended = (
+        f"done: 400 steps, mean reward 0.198 -> 1.000 (first and last three steps){said}; but a GPU fell off"
+    )
+    assert judged_anew(ended, RewardCourse("nearly_solved", 15)) == (
+        "done: 400 steps, mean reward 0.198 -> 1.000 (first and last three steps): nearly all solved since step 15"
+        "; but a GPU fell off"
+    )
+    assert judged_anew(ended, None) == ended
+    assert judged_anew("done: 3 steps", RewardCourse("unclear")) == "done: 3 steps"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +66,28 @@ def test_a_lost_attempt_has_no_monotonic_start_of_an_earlier_one(tmp_path: Path)
     (tmp_path / "attempt_002" / "logs" / "a.1.log").touch()
     history = read_run(tmp_path, "p/n").history
     assert (history.attempt, history.attempt_started_at, history.attempt_monotonic) == (2, None, None)
+
+
+def test_logs_that_do_not_grow_are_asked_for_once_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, written = ServiceLogs(tmp_path), [tmp_path / f"{name}.1.log" for name in ("a", "b", "trainer")]
+    for path in written:
+        path.write_text("x\n")
+    watched = [ServiceLog(path.name.split(".")[0], path, "vllm") for path in written]
+    logs.look(watched, 100.0)
+    asked: Counter[str] = Counter()
+    for name in ("stat", "lstat"):
+        real = getattr(os, name)
+
+        def counted(path: str | Path, *more: Any, real: Any = real, **options: Any) -> os.stat_result:
+            asked[os.path.basename(path)] += 1
+            return real(path, *more, **options)
+
+        monkeypatch.setattr(os, name, counted)
+    logs.look(watched, 101.0)
+    assert {path.name: asked[path.name] for path in written[:2]} == {"a.1.log": 1, "b.1.log": 1}
+    assert last_lines.time_of(written[0], 2) is None
+    written[0].write_text("x\ny\n")
+    logs.look(watched, 102.0)
+    assert last_lines.time_of(written[0], 2) == 102.0

@@ -13,9 +13,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from liverl.model import Result
-from liverl.rundir import index, layout
+from liverl.rundir import index, layout, state_home
 from liverl.rundir.index import RunLookupError, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 
@@ -30,7 +31,7 @@ def make(root: Path, name: str, *, state: str = "live", **change: object) -> Pat
     run_dir = root / name
     run_dir.mkdir(parents=True)
     (run_dir / "plan.json").write_text("{}")
-    record = {**layout.own_record(run_dir / "control.sock", "0").__dict__}
+    record = {**asdict(layout.own_record(run_dir / "control.sock", "0"))}
     if state != "live":
         record["tick"] += 1  # our pid, of another process
     layout.write_backend(run_dir, layout.BackendRecord(**{**record, **change}))
@@ -94,7 +95,7 @@ def test_the_index_holds_live_and_orphaned_runs_and_drops_the_rest(tmp_path):
     for file in removed.iterdir():
         file.unlink()
     away = make(tmp_path, "p/away", host="n17")
-    folder = index.index_root() / index.hostname()
+    folder = state_home.index_root() / index.hostname()
     (folder / "broken.json").write_text("{")
     assert {(i.run, i.state) for i in index.indexed_runs()} == {("p/live", "live"), ("p/orphan", "orphaned")}
     assert [i.run for i in index.live_runs()] == ["p/live"]

@@ -20,7 +20,7 @@ from liverl.util.late_pattern import LatePattern
 
 # Pattern -> what bounds the text that it searches
 ALLOWED = {
-    "liverl.causes.read.keeping._VARIABLE": "160 characters of a message",
+    "liverl.causes.read.reading._RUNS": "a letter for each line, and what a run has taken it does not give back",
     "liverl.observe.live_logs.reader._NUMBERS": "480 characters of a message",
     "liverl.offline.doctor.kinds._OWN_LOG": "the name of a file",
     "liverl.offline.doctor.kinds._RAY_NAMES": "the name of a file",

@@ -101,6 +101,11 @@ async def test_a_restarted_service_counts_on_whatever_the_clock_says(
         with_moments(msgspec.json.decode(msgspec.json.encode({"silent": [silent]})), now), SessionsStatus
     )
     assert 99.0 < now - status.silent[0].since < 120.0
+    end = {"process": 1, "of": 2, "how": "SIGKILL", "since": silent["since"], "at": silent["at"]}
+    told = with_moments(msgspec.json.decode(msgspec.json.encode({"process_ends": [end]})), now)
+    assert msgspec.convert(told, SessionsStatus).process_ends[0].since == pytest.approx(
+        status.silent[0].since, abs=20.0
+    )
 
 
 def test_the_silence_of_a_session_on_another_host_is_as_it_told() -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from kit.waiting import until
 
+from liverl.model import SessionProcessEnd, SessionsStatus
 from liverl.sessions import front as front_module
 from liverl.sessions import relay
 from liverl.sessions.__main__ import _read
@@ -333,10 +335,87 @@ async def test_a_process_gets_the_settings_and_keys_that_the_front_has_read(
     monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
     for _ in range(2):
         await front._start(parts[0], ends[0]._writer.get_extra_info("socket"))
-    assert [each[0] for each in begun] == [(settings, keys)] * 2
+    assert [each[0] for each in begun] == [Handed(settings, keys)] * 2
     assert "the-control-key" not in str(begun) and "the-replica-key" not in str(begun)
     with pytest.raises(ValueError, match="the settings that the front hands on"):
         Handed.read(os.memfd_create("empty"))
+    close(parts, ends)
+
+
+async def test_the_next_process_knows_of_a_difference_before_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that only the process has seen which has ended, and which the next one no longer reports."""
+    front = front_of(tmp_path)
+    parts, ends = await with_parts(front, 2)
+    listening = asyncio.ensure_future(front._listen(parts[0], parts[0].link))  # type: ignore[arg-type]
+    ends[0].tell(Report({"tokenizers": [DIFFERS]}))
+    ends[0].tell(Report({"tokenizers": [AGREES]}))  # as its successor would say
+    ends[0].close()
+    await within(listening, 60)
+    assert parts[0].facts is not None and parts[0].facts["tokenizers"][0]["route"] == "sessions"
+    handed: list[Handed] = []
+
+    async def create(*_words: str, **more: Any) -> None:
+        given = msgspec.json.decode(more["env"][VARIABLE], type=Inherited)
+        handed.append(
+            _read(tmp_path / "none", msgspec.structs.replace(given, settings=os.dup(given.settings)))
+        )
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+    await front._start(parts[1], ends[1]._writer.get_extra_info("socket"))
+    assert [each.differs for each in handed] == [{"m": DIFFERS["differs"]}]
+    close(parts, ends)
+
+
+async def test_a_process_that_was_told_of_a_difference_makes_no_tokens(tmp_path: Path) -> None:
+    settings = Settings(str(tmp_path), "", "", "", 1 << 20, "split", 256, 60.0, tokenizer="auto")
+    settings.folder.mkdir()
+    listener = socket.create_server(("127.0.0.1", 0))
+    service = Service(settings, Keys("key", ""), listener, 1, differs={"m": "token 3"})
+    running = asyncio.ensure_future(service.run())
+    report = settings.folder / "status.1.json"
+    await until(lambda: report.exists() or running.done())
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (route,) = msgspec.json.decode(report.read_bytes())["tokenizers"]
+    assert (route["model"], route["route"], route["differs"]) == ("m", "replicas", "token 3")
+
+
+async def test_an_end_of_a_process_is_reported_with_its_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front = front_of(tmp_path)
+    parts, ends = await with_parts(front, 2)
+    parts[1].facts = {"open": 5}
+
+    async def run(part: _Part) -> int:
+        front._stopping = part.restarts > 0
+        return -signal.SIGKILL
+
+    monkeypatch.setattr(front, "_run", run)
+    await front._keep(parts[1])
+    (end,) = front._facts()["process_ends"]
+    assert [end[name] for name in ("process", "of", "how", "sessions", "reopened")] == [
+        2,
+        2,
+        "SIGKILL",
+        5,
+        None,
+    ]
+    told = SessionsStatus(process_ends=msgspec.convert([end], tuple[SessionProcessEnd, ...]))
+    assert told.process_ends[0].since == end["at"].wall
+
+    for number, counts in ((0, (9,)), (1, (4, 7))):  # another one first
+        assert end["reopened"] is None
+        part, link = parts[number], parts[number].link
+        assert link is not None
+        part.serves = False
+        for count in counts:
+            ends[number].tell(Report({"open": count}))
+        ends[number].close()
+        await within(front._listen(part, link), 60)
+    assert end["reopened"] == 4
     close(parts, ends)
 
 

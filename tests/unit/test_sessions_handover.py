@@ -276,5 +276,34 @@ async def test_what_waits_for_a_process_is_there_when_it_comes(
     sender.send(1, ours, b"one too many")
     assert (len(sender._waiting[1]), caplog.text.count("too many connections wait for process 2")) == (2, 3)
     sender.close()
-    for each in (ours, theirs, receiving, sending):
+    for each in (ours, receiving, sending):
+        each.close()
+    theirs.settimeout(60)
+    assert theirs.recv(1) == b"", "its client asks again: nothing holds the connection any more"
+    assert (sender._bytes[1], len(sender._waiting[1])) == (0, 0)
+    theirs.close()
+
+
+async def test_one_connection_is_passed_on_however_much_was_read_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit is for what waits: of one that is larger by itself, nothing would ever be answered."""
+    monkeypatch.setattr(handover, "MOST_BYTES", 100)
+    receiving, sending = handover.pair()
+    ours, theirs = socket.socketpair()
+    sender, receiver = Handover(receiving, {1: sending}), Handover(receiving, {})
+    taken: asyncio.Queue[tuple[socket.socket, bytes]] = asyncio.Queue()
+
+    async def take(sock: socket.socket, received: bytes) -> None:
+        taken.put_nowait((sock, received))
+
+    sender.send(1, ours, b"x" * 101)
+    receiver.listen(take)
+    sock, received = await within(taken.get(), 60)
+    assert (len(received), caplog.text) == (101, "")
+    sock.sendall(b"answer")
+    assert theirs.recv(6) == b"answer"
+    receiver.close()
+    sender.close()
+    for each in (sock, ours, theirs, receiving, sending):
         each.close()

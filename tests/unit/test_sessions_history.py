@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kit.counted_lines import lines_of
 
 from liverl.sessions.canonical import heads, read_openai
+from liverl.sessions.history import History, TurnFact
 from liverl.sessions.messages import Call, Message
 from liverl.sessions.segments import Place, Reply, SessionRows, Turn, Versions
 
@@ -508,3 +509,38 @@ def test_a_turn_costs_no_more_than_the_turns_before_it(name: str) -> None:
     for number in range(161):
         costs[number] = lines_of(lambda number=number: turn(number), "/liverl/sessions/")  # type: ignore[misc]
     assert costs[160] < 5 * costs[40], costs
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["next", "next", "next", "next", "earlier", "none"]),
+            st.sampled_from([b"a", b""] + [b"q%d" % n for n in range(9)]),
+            st.booleans(),
+            st.sampled_from(["", "", "", "", "agent"]),
+            st.sampled_from([1, 1, 1, -1]),
+        ),
+        max_size=7,
+    ),
+    st.sampled_from(["", "You are."]),
+)
+def test_the_usual_conversation_has_the_roles_that_all_rules_give_it(turns: list[Any], system: str) -> None:
+    short, long = History(), History()
+    long._plain = None  # all rules
+    for number, (continues, asked, calls, agent, step) in enumerate(turns):
+        parent = {"next": number - 1, "earlier": number - 2, "none": -1}[continues]
+        fact = TurnFact(
+            order=number * step + 10,
+            parent=None if parent < 0 else parent,
+            asked=asked,
+            calls=calls,
+            agent=agent,
+            system=system,
+            number=number,
+        )
+        told = [(h.counts(fact), h.after(fact).roles, h.after(fact).without_call) for h in (short, long)]
+        assert told[0] == told[1]
+        for history in (short, long):
+            history.add(fact)
+        facts = [(h.roles, h.main_system, h.newest, h.counted, h.without_call) for h in (short, long)]
+        assert facts[0] == facts[1]

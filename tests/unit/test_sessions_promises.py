@@ -140,6 +140,17 @@ def test_kept_digests_are_those_of_the_whole_history(histories: list[list[str]],
         assert len(cache._known) <= cache.MOST
 
 
+@pytest.mark.parametrize(
+    "values", [(math.nan, None), (math.inf, -math.inf), (1, 1.0), (1, True), (0.0, False)]
+)
+def test_kept_digests_are_those_of_the_tools_of_the_request(values: tuple[Any, Any]) -> None:
+    """Python's clients send NaN, for which other JSON has null."""
+    cache = HeadCache()
+    for value in (*values, *values):
+        chat = Chat((Message("user", "a"),), ({"function": {"name": "f", "default": value}},))
+        assert cache.heads(chat) == heads(chat)
+
+
 # -- models
 
 

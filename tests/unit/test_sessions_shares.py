@@ -26,6 +26,7 @@ from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.server import AgentRoutes
 from liverl.sessions.shares import Share, owner, session_in, session_in_head
 from liverl.sessions.store import Store
+from liverl.util.cpu_limits import CpuLimits
 
 NAMES = [f"task-{n:08x}" for n in range(4000)]
 
@@ -109,10 +110,29 @@ def test_a_session_stays_with_its_process_whatever_computes_it() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "cpus", "count"),
-    [("auto", 1, 1), ("auto", 15, 1), ("auto", 16, 2), ("auto", 31, 3), ("auto", 256, 4), (3, 1, 3)],
-)
-def test_how_many_processes(asked: Any, cpus: int, count: int) -> None:
+    [("auto", 1, 1), ("auto", 15, 1), ("auto", 16, 2), ("auto", 31, 3), ("auto", 256, 4), ("auto", 0.5, 1),
+     ("auto", 15.9, 1), ("auto", 16.0, 2), (3, 1, 3)],
+)  # fmt: skip
+def test_how_many_processes(asked: Any, cpus: float, count: int) -> None:
     assert shares.processes(asked, cpus) == count
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        (CpuLimits(machine=64, affinity=64), 4),
+        (CpuLimits(machine=64, affinity=16), 2),  # a CPU set
+        (CpuLimits(machine=64, affinity=64, quota=24.0), 3),
+        (CpuLimits(machine=64, affinity=32, quota=4.0), 1),
+        (CpuLimits(machine=64, affinity=64, slurm=16), 2),
+    ],
+)
+def test_auto_counts_the_cpus_that_may_be_used(
+    limits: CpuLimits, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "cpu_limits", lambda env: limits)
+    assert shares.processes("auto") == count
+    assert shares.processes(7) == 7
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -212,6 +232,9 @@ def test_the_last_trial_is_that_of_the_process_whose_counter_grew_last() -> None
     assert take(0, 1, "a") == "b"
     assert take(0, 2, "c") == "c"
     assert take(0, 0, "old") == "c"
+    assert take(0, 2, "old") == "c", "its next process has read the journals again"
+    assert take(0, 3, "new") == "new"
+    assert ones.take(1, {"counters": {}, "last": {"parse_failed": "a"}})["parse_failed"] == "a"
 
 
 def _said(calls: int, failed: int, ignored: int, prompts: int | None, dropped: int) -> dict[str, Any]:

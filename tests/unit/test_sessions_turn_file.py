@@ -27,6 +27,7 @@ from liverl.sessions.messages import Chat, Message, openai_message
 from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row, Versions
 from liverl.sessions.state import SessionState
+from liverl.util.regular_file import ForeignFileError
 
 OTHER_TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
 Turns = list[tuple[Chat, Recorded]]
@@ -250,6 +251,21 @@ def test_a_line_that_an_agent_has_left_open_does_not_swallow_the_next_turn(tmp_p
     assert [turn.answer for turn in recorded_requests(path)] == [
         trial_log.answer_id(turn.answer) for _, turn in (turns[0], turns[2])
     ]
+
+
+def test_a_file_that_was_only_read_is_not_one_that_may_be_written(tmp_path: Path) -> None:
+    """Somebody has put another file's second name there. A client repeats the request that is refused for it."""
+    other, folder = tmp_path / "other", tmp_path / "trial"
+    other.write_text("precious\n")
+    folder.mkdir()
+    folder.chmod(0o1777)
+    os.link(other, folder / trial_log.TURNS)
+    told, ((chat, turn),) = trial_log.ToldTurns(), dialogue(1)
+    assert told.answers(folder) == frozenset()
+    for _ in range(3):
+        with pytest.raises(ForeignFileError):
+            trial_log.append_turn(folder, trial_log.turn_record("s", "openai", chat, turn), KEY, told)
+    assert other.read_text() == "precious\n"
 
 
 def test_a_turn_of_which_only_the_journal_is_left(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ COMPLETED = "unit/test_command_pages.py::test_bash_completes_by_the_installed_sc
 OTHERS = {
     r"uvx (liverl-tui demo|--from \./dist/)": ".ci/install-lines runs it with a wheel",
     r"(uv tool|pipx|pip) install \./dist/": ".ci/install-lines runs it with a wheel",
-    r"python3 -m venv \.venv && .*(liverl-tui|--no-build-isolation \.)$": INSTALLED,
+    r"python3 -m venv \.venv && .*(liverl-tui( demo)?|--no-build-isolation \.)$": INSTALLED,
     r"source \.venv/bin/activate$": NOT_RUN + "it changes the reader's shell",
     r"docker (build|run) ": NOT_RUN + "the image is built by hand, see RELEASING.md",
     r'eval "\$\(liverl-tui completion bash\)"': COMPLETED,
@@ -37,11 +37,14 @@ OTHERS = {
     r"pgrep -af liverl\.daemon\.main": NOT_RUN + "it needs a live run",
     r"install -m 600 /dev/null ": NOT_RUN + "a file of the reader's home",
     r"(python3 -m venv|/opt/.*/pip install|cp) .*mini": "stack/test_cli_agent.py installs it in a folder of its own",
+    r"python3 -m venv /opt/my-agent && |chmod \+x my_agent\.py": NOT_RUN
+    + "it asks an index; unit/test_guide_your_agent.py runs the program of the page",
+    r"/path/of/verl-env/bin/pip show verl vllm ray$": NOT_RUN + "it asks the reader's own environment",
     r"npm install --prefix /opt/": "stack/test_npm_agents.py installs it in a folder of its own",
     r"mkdir mine && cd mine$|cp \.\./examples/gsm8k/": "stack/test_verl_gsm8k.py works with a copy of these files",
     r"uv run --no-project --with pyarrow make_rows\.py": "stack/test_verl_gsm8k.py makes the rows",
-    r"git clone https://": "unit/test_papers.py compares the address with pyproject.toml",
-    r"cd liverl-tui$": NOT_RUN + "the folder that git has made",
+    r"\.venv/bin/pip install '\.\[web\]'$": NOT_RUN
+    + "it asks an index; process/test_web.py runs what it installs",
     r"uv run --no-project --with pyarrow to_parquet\.py": "unit/test_papers.py runs the script of the page",
     r"python3 conversations\.py": "unit/test_papers.py runs the script of the page",
     r"sbatch job\.sbatch$": "slurm/test_job.py submits such a script",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from kit import site_links, site_search, site_tree
+from kit import command_pages, site_links, site_search, site_tree
 from kit.command_pages import ROOT
 from kit.mentions import papers
 
@@ -70,6 +71,39 @@ def test_every_weight_of_the_search_is_of_some_page() -> None:
         assert weights[0] > 10 * weights[1], "a guide comes before pages that hold every word"
 
 
+def titles() -> dict[str, str]:
+    """Place of each page of the site -> its heading."""
+    pages = {name: text for name, text in site_tree.tree().items() if isinstance(text, str)}
+    heads = {name: re.search(r"^# (.+)$", text, re.MULTILINE) for name, text in pages.items()}
+    return {name: head[1] for name, head in heads.items() if head}
+
+
+def in_navigation() -> list[tuple[str, str]]:
+    """(title, page) of each entry that names both."""
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    return re.findall(r"^ *- (?:\"(?=.*\":))?(.+?)\"?: ([\w/-]+\.md)$", nav, re.MULTILINE)
+
+
+def test_the_navigation_names_each_page_by_its_title() -> None:
+    entries = in_navigation()
+    assert len(entries) > 40 and ("It failed: what now", "guides/it-failed.md") in entries
+    heads = titles()
+    assert [(title, heads[page]) for title, page in entries if heads[page] != title] == []
+
+
+def test_every_option_has_an_entry_by_its_name() -> None:
+    page = site_tree.command_tree()["reference/commands/options.md"]
+    heads = " ".join(re.findall(r"^## (.+)$", page, re.MULTILINE)).replace(",", "").split()
+    assert {"--like", "--since", "--all", "--resume-or-start", "-n"} <= set(heads)
+    shown = {
+        name
+        for one in command_pages.commands()
+        for term, _ in one.terms
+        for name in re.findall(r"(?<![\w-])--[a-z][\w-]*", term)
+    }
+    assert len(shown) > 80 and shown <= set(heads)
+
+
 def test_wrong_links_of_a_built_site_are_found(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "index.html").write_text('<h1 id="top"></h1>')
@@ -82,6 +116,59 @@ def test_wrong_links_of_a_built_site_are_found(tmp_path: Path) -> None:
         "index.html: b/",
         "index.html: loads https://x.example/y.js",
     ]
+
+
+# What newcomers asked -> the page, or the part of one, that must come first.
+ASKED = {
+    "which verl version do I need": "install/#which-version",
+    "my own agent": "guides/your-agent/",
+    "bring your own agent": "guides/your-agent/",
+    "custom agent": "guides/your-agent/",
+    "how do I plug in my own agent": "guides/your-agent/",
+    "step is slow": "guides/throughput/",
+    "why is my step slow": "guides/throughput/",
+    "NCCL timeout": "guides/it-failed/#if-it-stops-with-an-nccl-timeout",
+    "Watchdog caught collective operation timeout": "guides/it-failed/#if-it-stops-with-an-nccl-timeout",
+    "no space left on device": "guides/it-failed/#if-the-disk-is-full",
+}
+QUESTION = "how do I resume a run after it failed?"
+# The search of a site as a browser does it: its own worker, asked through its own site.js. The best of each page first.
+ASK = """
+const fs = require("fs"), [site, ...queries] = process.argv.slice(1);
+let asked, answer, listener;
+globalThis.Worker = class {};
+Worker.prototype.postMessage = (message) => { asked = message; };
+globalThis.document = {addEventListener() {}};
+globalThis.self = globalThis;
+globalThis.addEventListener = (name, call) => { listener = call; };
+globalThis.postMessage = (message) => { answer(message); };
+const run = (file) => (0, eval)(fs.readFileSync(file, "utf8"));
+run(`${site}/site/site.js`);
+const folder = `${site}/assets/javascripts/workers`;
+run(`${folder}/${fs.readdirSync(folder).find((name) => /^search\\..*\\.js$/.test(name))}`);
+const ask = (data) => new Promise((done) => { answer = done; listener({data}); });
+(async () => {
+  const index = JSON.parse(fs.readFileSync(`${site}/search/search_index.json`, "utf8"));
+  await ask({type: 0, data: {...index, options: {suggest: false}}});
+  const found = [];
+  for (const query of queries) {
+    Worker.prototype.postMessage({type: 2, data: query});
+    const {data} = await ask(asked);
+    found.push(data.items.flat().sort((a, b) => b.score - a.score).map((one) => one.location));
+  }
+  console.log(JSON.stringify(found));
+})();
+"""
+
+
+def searched(node: str, site: Path, queries: list[str]) -> list[list[str]]:
+    """The places that the search of a built site finds for each of the queries, the best first."""
+    done = subprocess.run(
+        [node, "-e", ASK, "--", str(site), *queries], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[list[str]] = json.loads(done.stdout)
+    return found
 
 
 @pytest.mark.skipif(find_spec("material") is None, reason="the extra docs is not installed")
@@ -112,6 +199,27 @@ def test_it_is_built_without_a_warning_and_every_link_leads_somewhere(tmp_path: 
     assert '.id+","' in worker.read_text("utf-8"), "words with numbers are exchanged for others"
     page = (tmp_path / "site" / "index.html").read_text("utf-8")
     assert all(f'"{name}"' in page and (tmp_path / "site" / name).is_file() for name in site_tree.OWN)
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: the search was not tried")
+    found = searched(
+        node, tmp_path / "site", ["--like", "--since", "--all", "--resume-or-start", "-n", QUESTION]
+    )
+    options = "reference/commands/options/"
+    assert [places[0] for places in found] == [
+        f"{options}#--like",
+        f"{options}#--since",
+        f"{options}#--all",
+        f"{options}#--resume-or-start",
+        f"{options}#--lines--n",
+        "guides/it-failed/#4-go-on-resume-the-run-with-another-learning-rate-or-as-it-was",
+    ]
+    assert "guides/compare/#start-a-fair-second-run" in found[0], "a page that only names the option"
+    first = {
+        query: places[0]
+        for query, places in zip(ASKED, searched(node, tmp_path / "site", [*ASKED]), strict=True)
+    }
+    assert {query: place for query, place in first.items() if not place.startswith(ASKED[query])} == {}
     shutil.rmtree(tmp_path / "site")
 
 
@@ -147,3 +255,11 @@ def test_states_of_the_search_are_told_apart_or_the_build_fails(source: str, cor
             site_search.told_apart(source)
     else:
         assert site_search.told_apart(source).endswith(corrected)
+
+
+@pytest.mark.parametrize(
+    "source", ["", "e.push(new lunr.Token(g.slice(l,m).toLowerCase(),{position:o<<20}))"]
+)
+def test_a_search_that_cuts_words_otherwise_fails_the_build(source: str) -> None:
+    with pytest.raises(ValueError, match="expected 1"):
+        site_search.with_options(source)

@@ -128,8 +128,8 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake, stopping:
     assert last is not None and [s.id for s in last.symptoms] == ["proxy_cooled_down:r1"]
     fake.state, fake.supervisor.stopping = snapshot(), stopping
     await fake.look(60)
-    how = "ended with the run" if stopping else "resolved"
-    assert fake.said[1:] == [f'{how} after 0m50s: "the proxy has put r1 in cooldown"']
+    how = "ended with the run after 0m50s" if stopping else "resolved after 0m50s"
+    assert fake.said[1:] == [f'{how}: "the proxy has put r1 in cooldown"']
 
 
 @pytest.mark.parametrize("wanted", [True, False])

@@ -13,6 +13,8 @@ from liverl.observe.trials.step_times import FinishedStep
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.turns import Turn
 from liverl.offline.step_timeline import MOST_TRIALS, ORDER, Span, StepTimeline, timeline
+from liverl.offline.timeline_shown import TimelineShown
+from liverl_tui.text.timeline import lines
 from liverl_tui.widgets.timeline.lanes import (
     LOOKS,
     PARTS,
@@ -228,6 +230,17 @@ def test_a_step_begins_with_its_first_trial_as_far_as_its_event_allows(
     assert _bounds(3, 10.0, 0.0, (FinishedStep(3, after, AT + 20),), [lane]) == bounds
 
 
+def test_an_event_that_does_not_say_since_when_leaves_no_gap_before_generate() -> None:
+    """Events of older versions, as in the demo's recording, have the moment of the look only: the trials were drawn
+    before the step, and the axis was longer than the step."""
+    from liverl.offline.step_timeline import TrialLane, _bounds
+
+    lane = TrialLane("t", "t", "finished", None, (Span("model", AT + 9.4, AT + 11.0),))
+    finished = (FinishedStep(2, AT + 9, AT + 9), FinishedStep(3, AT + 20, AT + 20))
+    assert _bounds(3, 10.0, 0.0, finished, [lane]) == (AT + 9.4, AT + 19.4)
+    assert _bounds(3, 10.0, 0.0, finished[1:], [lane]) == (AT + 9.4, AT + 19.4)
+
+
 # Of real steps of GRPO on two GPUs, in seconds since the first trial: metrics written between two looks, and how long
 # the step, its parts and the validation behind it took.
 BESIDE = {
@@ -252,3 +265,60 @@ def test_a_step_begins_with_its_first_trial_whatever_follows_before_its_metrics_
     finished = (FinishedStep(2, AT - 1, AT), FinishedStep(3, AT + after, AT + by))
     found = of(trial({"agent": 4.0}, ended=AT + 4), values=values, finished=finished)
     assert found.begin == AT and found.end == pytest.approx(AT + late + values["timing_s/step"])
+
+
+def test_text_has_one_share_a_line_and_its_head_says_of_what() -> None:
+    """The model had 81 % of the step on the screen and 58 % in the text, which counted the queue."""
+    step = StepTimeline(
+        3,
+        None,
+        None,
+        10.0,
+        False,
+        {"generate": 9.0, "update": 1.0},
+        {"queue": 20.0, "tool": 10.0, "model": 30.0},
+    )
+    found = list(lines(TimelineShown("p/r", "/runs/p/r", False, step)))
+    head = found.index(next(line for line in found if line.startswith("part")))
+    assert [line.split() for line in found[head : head + 5]] == [
+        ["part", "seconds", "share", "of", "the", "step"],
+        ["generate", "9", "90", "%"],
+        ["model", "6.75", "68", "%"],
+        ["tool", "2.25", "22", "%"],
+        ["update", "1", "10", "%"],
+    ]
+    assert "queue: 33 % of the trials' time, before they ran" in found
+    running = StepTimeline(3, None, None, None, True, {}, {"queue": 20.0, "tool": 10.0, "model": 30.0})
+    found = list(lines(TimelineShown("p/r", "/runs/p/r", True, running)))
+    assert any(line.endswith("share of the time in which trials ran") for line in found)
+    assert ["model", "-", "75", "%"] in [line.split() for line in found]
+
+
+def _of_replicas(seconds: dict[int, tuple[float, ...]]) -> list[str]:
+    """The lines of a step in which the replica on each port answered calls of so many seconds."""
+    trials = [
+        trial({}, tuple((n, took) for n, took in enumerate(each)), replica=f"http://127.0.0.1:{port}")
+        for port, each in seconds.items()
+    ]
+    names = {f"http://127.0.0.1:{9000 + n}": f"replica-{n}" for n in range(3)}
+    shown = TimelineShown("p/r", "/runs/p/r", False, of(*trials, names=names))
+    return list(lines(shown))
+
+
+def test_the_text_says_what_each_replica_answered_and_names_the_slow_one() -> None:
+    found = _of_replicas({9000: (0.5,) * 12, 9001: (2.0,) * 8})
+    head = found.index(next(line for line in found if line.startswith("replicas")))
+    assert [line.split() for line in found[head : head + 3]] == [
+        ["replicas", "answers", "of", "all", "answers", "seconds", "each"],
+        ["replica-0", "12", "60", "%", "0.5"],
+        ["replica-1", "8", "40", "%", "2", "slow"],
+    ]
+    assert found[head + 3] == "replica-1 took 4.0 times as long for a call as the other replica"
+
+
+def test_the_text_says_why_no_replica_is_named_slow() -> None:
+    alike = "no replica is named slow: none takes 2 times as long as the others"
+    assert alike in _of_replicas({9000: (0.5,) * 8, 9001: (0.6,) * 8})
+    few = "no replica is named slow: fewer than 8 answers: replica-1"
+    assert few in _of_replicas({9000: (0.5,) * 12, 9001: (2.0,) * 7})
+    assert not any("named slow" in line for line in _of_replicas({9000: (0.5,) * 12}))

@@ -215,7 +215,7 @@ def test_the_page_is_whole_and_loads_nothing(run: RunDir) -> None:
         "RuntimeError <script>alert(1)</script>",
         "a < b",
         '  File "x.py", line 1',
-        "submit 24, max_iterations 6",
+        "submitted 24, max turns 6",
         "28/30",
     ):
         assert words in tags.text, words

@@ -114,6 +114,24 @@ def test_without_jinja_nothing_is_said_of_the_template(
     assert not caught.value.missing
 
 
+@pytest.mark.parametrize(
+    ("seconds", "program", "said"),
+    [
+        (0.0, "", "not rendered within 0 s: this machine is too busy"),
+        (60.0, "import os; os.kill(os.getpid(), 9)\n", "its process ended with -9"),
+    ],
+)
+def test_what_happens_to_its_process_is_no_fault_of_the_template(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float, program: str, said: str
+) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS", seconds)
+    if program:
+        (tmp_path / "program.py").write_text(program)
+        monkeypatch.setattr(template_program, "__file__", str(tmp_path / "program.py"))
+    with pytest.raises(NoTemplate, match=said):
+        probed(HERMES)
+
+
 def test_its_process_ends_by_itself() -> None:
     """Also where nobody waits for it any more."""
     request = {"template": HOSTILE["an endless loop"], "variables": {}, "conversations": [{}]}

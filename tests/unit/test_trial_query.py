@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from liverl.model import TrialHead
 from liverl.observe.trials.index import TrialIndex
 from liverl.observe.trials.query import FIELDS, BadFilter, parse, parsed, without
+from liverl_tui.cli.main import run
 from liverl_tui.cli.trials_table import COLUMNS
 from liverl_tui.widgets.base.trial_words import NO_TOOLS, calls_of
 
@@ -89,6 +90,8 @@ def test_what_is_not_known(text: str, holds: bool) -> None:
         ("time=1..2m", "in which unit is 1? expected 1m..2m, or 1s..2m"),
         ("time=1h..90", "in which unit is 90? expected 1h..90h, or 1h..90s"),
         ("step=3s..9s", "step is no time, and has no unit"),
+        ("step>val8", "step>val8: a validation is no number; expected = or !=, as in step=val8"),
+        ("kind=val8", "kind=val8: for the validations after one step expected val=8"),
         ("time=1d..2d", "a range such as 30s..2m, or none behind =, found '1d..2d'"),
     ],
 )
@@ -158,7 +161,11 @@ def test_no_call_is_known_of_trials_that_have_ended(
     ("text", "of_validation", "of_training"),
     [("val", True, False), ("val8", True, False), ("validation", True, False), ("v8", True, False),
      ("val=8", True, False), ("val=val8", True, False), ("val=9", False, False), ("val=none", False, True),
-     ("val!=none", True, False), ("val=validation", True, False)],
+     ("val!=none", True, False), ("val=validation", True, False), ("step=val8", True, False), ("step=v8", True, False),
+     ("step=val9", False, False), ("step!=val8", False, True), ("step=val", True, False),
+     ("step=Validation", True, False), ("step=VAL8", True, False), ("step=8", False, False),
+     ("kind=validation", True, False), ("kind!=validation", False, True), ("kind=val", True, False),
+     ("kind~validation", True, False), ("kind!~validation", False, True), ("kind=v", False, False)],
 )  # fmt: skip
 def test_a_filter_finds_validations(text: str, of_validation: bool, of_training: bool) -> None:
     validation = replace(TRIAL, step=None, validated=8, path="trials/move-001-ab12")
@@ -169,3 +176,11 @@ def test_a_filter_finds_validations(text: str, of_validation: bool, of_training:
     assert index.select(parsed(text)) == [
         row for row, held in zip(rows, (of_validation, of_training), strict=True) if held
     ]
+
+
+def test_a_step_of_the_command_line_says_how_validations_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (("ls", "--step", "val8"), ("export", "--step", "v8")):
+        assert run(["trials", *words]) == 2
+        assert "for those after step 8: --filter val=8" in " ".join(capsys.readouterr().err.split())

@@ -26,6 +26,7 @@ from liverl.offline.trials import (
     encoded,
     is_wanted,
     listed,
+    listed_of_all,
     marks_of,
     needs_index,
     shown,
@@ -133,6 +134,20 @@ def test_trials_of_a_step_are_all_looked_at(run: Run) -> None:
     assert str(raised.value) == "run liverl/none has no trials yet"
 
 
+def test_a_trial_that_was_repeated_is_one_of_all_in_every_list(run: Run) -> None:
+    """It counts in no step, as another one stands in for it; the lists show it."""
+    run.trial("step_0001/a-0a1b2c", {**ENDED, "repeated": True})
+    run.trial("step_0001/a-1a1b2c", ENDED)
+    state = OfflineRun(run.dir.path).poll()
+    assert state is not None and state.trials.total == 1
+    lists = [
+        listed(run.dir, state, False, EVERY, None, 50, slow=False),
+        listed(run.dir, state, False, EVERY, 1, 50, slow=False),
+        listed_of_all(run.dir, state, False, EVERY, 50, None),
+    ]
+    assert [(len(one.trials), one.matched, one.searched, one.total) for one in lists] == [(2, 2, 2, 2)] * 3
+
+
 def show(run: Run, name: str) -> TrialShown:
     return shown(run.dir, None, False, name)
 
@@ -150,6 +165,20 @@ def test_a_trial_is_found_by_its_name_and_its_path(run: Run) -> None:
     assert show(run, "step_0002/twice-0a1b2c").trial.step == 2
     with pytest.raises(NoSuchTrial, match=r"2 trials have the name twice-0a1b2c: .*give a path"):
         show(run, "twice-0a1b2c")
+
+
+def test_of_an_answer_that_is_not_recorded_no_number_is_shown(run: Run) -> None:
+    run.trial("step_0001/a-0a1b2c", ENDED, response_body=None, usage=None)
+    run.trial("step_0001/b-0a1b2c", ENDED, response_body=None, usage=None, success=False)
+    run.trial("step_0001/c-0a1b2c", ENDED)
+    turns = {name: show(run, f"{name}-0a1b2c").turns[0] for name in "abc"}
+    assert [(t.tool_calls, t.completion_tokens) for t in turns.values()] == [(None, None), (0, None), (1, 4)]
+    rows = {name: shown_lines(show(run, f"{name}-0a1b2c"), T) for name in "abc"}
+    ends = {
+        name: next(row.split() for row in found if row.startswith("   1 ")) for name, found in rows.items()
+    }
+    assert ends["a"][3:] == ["-", "-", "-", "answer", "not", "recorded"]
+    assert ends["b"][3] == "0" and ends["b"][-1] == "failed" and ends["c"][3] == "1"
 
 
 @pytest.mark.parametrize(
@@ -300,10 +329,10 @@ def test_columns_are_left_out_where_a_terminal_is_narrow() -> None:
         "NAME", "STEP", "STATE", "REWARD", "TURNS", "CALLS", "TIME", "QUEUE", "SETUP", "AGENT", "VERIFIER",
         "WAITS-FOR", "MOSTLY", "ENDED-BY", "FLAGS",
     ]  # fmt: skip
-    assert words[0] == "long-name-0a1b2c 1 finished 1 3 2 30s - 9.2s 30s - - tool submit -"
+    assert words[0] == "long-name-0a1b2c 1 finished 1 3 2 30s - 9.2s 30s - - tool submitted -"
     assert words[1] == "b 1 running - 3 2 20s - 16s+ - - sandbox - - -"
     assert words[2] == "c 1 finished 0.512 - - 30s - - - - - - OSError -"
-    assert words[3] == "d - finished 2 others 3 2 30s - - - - - - - truncated,zero_tool_calls"
+    assert words[3] == "d - finished 2 others 3 2 30s - - - - - - no tool call truncated,zero_tool_calls"
     for width in (150, 120, 100, 80, 60, 40, 1):
         narrow = table(heads, T + 20, width)
         assert max(map(len, narrow)) <= max(width, len(narrow[0])) and narrow[0].split()[0] == "NAME"
@@ -322,7 +351,7 @@ def test_a_step_in_sentences() -> None:
     )  # fmt: skip
     assert step_lines(step, T + 100) == [
         "step 3: 5 of 8 trials finished, 2 running, 1 cut off, mean reward 0.250",
-        "  ended by: submit 3, AgentTimeoutError 2",
+        "  ended by: submitted 3, timed out 2, cut off 1",
         "  errors: AgentTimeoutError 2",
         "  errors in: agent 2",
         "  setup: mean 8.0s, longest 40s (5 trials)",

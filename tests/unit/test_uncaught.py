@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,6 +225,9 @@ def test_an_end_that_a_complaint_of_a_living_process_would_hide(tmp_path: Path) 
         ("\n\n", 1),
         ("real\t0m3.2s\n", 1),
         ("UserWarning: leaked\n", 1),
+        ("warning: leaked\n", 1),
+        ("2026-11-30 06:48:13,261 WARNING train: leaked\nWARNING:root:leaked\n", 1),
+        ("<frozen importlib._bootstrap>:241: DeprecationWarning: no module\n", 1),
         ("[rank1]: loss\n", 1),
         ("loss 3\n", 0),
     ],
@@ -233,3 +237,46 @@ def test_which_traceback_is_the_last_of_its_process(behind: str, last: int) -> N
     records = [*reader.feed((LOPSIDED + behind).encode()), *reader.end()]
     assert len(list(last_tracebacks(records, records))) == last
     assert list(last_tracebacks(records, ())) == []
+
+
+INSIDE = f'{HEAD}  File "/home/me/t.py", line 8, in main\n    step()\n{OWN}Lopsided: 31 for 32\n'
+NOW = "2026-11-30 06:48:16,294"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"step 1\nstep failed:\n{LOPSIDED}", id="print_exc at the level of the module"),
+        pytest.param(f"step 1\n{INSIDE}", id="print_exc in a function"),
+        pytest.param(f"{NOW} INFO train: failed\n{INSIDE}", id="logger.info with exc_info"),
+        pytest.param(f"{NOW} ERROR train: failed\n{INSIDE}", id="logger.exception"),
+        pytest.param(f"{INSIDE}{NOW} WARNING train: leaked\nwarning: leaked\n", id="warnings behind it"),
+        pytest.param(f"{INSIDE}exit code 1\n", id="the exit code behind it"),
+    ],
+)
+def test_the_last_word_of_a_process_that_failed_is_its_cause(text: str, tmp_path: Path) -> None:
+    """The program has caught it, and ended for it: what it printed last and its exit code tell so together."""
+    log = str(tmp_path / "train.log")
+    cause = verdict(tmp_path, text, Exit("trainer", log, 1))
+    assert cause is not None and (cause.id, cause.title) == ("uncaught", RAISED)
+    assert cause.cause.endswith("The program caught it, printed it, and then ended with exit code 1.")
+
+
+@pytest.mark.parametrize(
+    ("behind", "exit_"),
+    [
+        pytest.param("", {}, id="nobody knows how it ended"),
+        pytest.param("", {"signal": 9}, id="a signal ended it"),
+        pytest.param("", {"code": 137}, id="a signal ended it, as a shell tells"),
+        pytest.param("", {"code": 1, "oom_kills": 1}, id="perhaps killed for memory"),
+        pytest.param("", {"code": 1, "log": "other.log"}, id="another process failed"),
+        pytest.param("step 2\n", {"code": 1}, id="it went on"),
+        pytest.param(f"{NOW} ERROR train: no space left\n", {"code": 1}, id="it failed of something else"),
+        pytest.param(f"(Worker pid=7) {LOPSIDED}", {"code": 1}, id="somebody else failed later"),
+    ],
+)
+def test_a_last_word_alone_is_no_cause(behind: str, exit_: dict[str, Any], tmp_path: Path) -> None:
+    log = str(tmp_path / exit_.pop("log", "train.log"))
+    exits = [Exit("trainer", log, **exit_)] if exit_ else []
+    cause = verdict(tmp_path, f"step 1\n{INSIDE}{behind}", *exits)
+    assert cause is None or "ended with exit code" not in cause.cause

@@ -66,6 +66,15 @@ def spoken(cause: Explanation) -> str:
     return " ".join((cause.title, cause.cause, cause.fix, cause.command)).lower()
 
 
+def test_what_only_supposes_the_cause_is_its_proof_and_no_further_symptom() -> None:
+    """ "The disk is probably full" beside the line that says so, and for which path: one failure, told once."""
+    (one,) = (one for one in FAILED if "before-the-line-that-names-the-full-disk" in one.file)
+    found = judge([read_log(one.path, "x")])
+    assert found.cause is not None and found.symptoms == ()
+    first, supposed = found.cause.evidence
+    assert "/ckpt/global_step_10" in first.text and "PytorchStreamWriter failed writing file" in supposed.text
+
+
 def test_a_record_that_is_the_cause_is_no_further_symptom() -> None:
     (one,) = (one for one in FAILED if "what-a-compiler-raised" in one.file)
     assert judge([read_log(one.path, "x")]).symptoms == ()

@@ -25,9 +25,9 @@ def seen(folder: Path, until: Callable[[Snapshot], object]) -> Snapshot:
     """What is shown of ``folder`` once that is true, or in the end."""
     watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=folder.parent)))
     watcher.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     try:
-        assert watcher.settle(30)
+        assert watcher.settle(60)
         while not until(now := watcher.with_real_paths(watcher.poll())) and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:

@@ -119,7 +119,7 @@ def test_a_log_that_only_polls_make_grow_is_of_a_process_that_lives_and_does_not
     watcher = Watcher(Target(log.parent), Path(tempfile.mkdtemp(dir=tmp_path)))
     watcher.start()
     try:
-        assert watcher.settle(30)
+        assert watcher.settle(60)
         seen = watcher.poll()
     finally:
         watcher.close()

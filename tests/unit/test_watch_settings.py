@@ -150,7 +150,7 @@ def test_a_variable_of_the_trainers_process(
         monkeypatch.setenv(variable, value)
     (started.folder / "harbor_verl_sync.yaml").write_text("tool-call-parser: ${HARBOR_TOOL_PARSER:-hermes}\n")
     started.trainer(started.folder / "train.log")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (found := settings(started.folder)).parser.name != name and time.monotonic() < deadline:
         time.sleep(0.05)
     assert found.parser == EngineParser(name, f"{started.folder}/harbor_verl_sync.yaml:1", variable=True)
@@ -191,7 +191,7 @@ def trial(folder: Path, text: str, temperature: float) -> None:
 def seen(folder: Path, until: Callable[[Snapshot], object]) -> Snapshot:
     watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=folder.parent)))
     watcher.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     try:
         while not until(now := watcher.poll()) and time.monotonic() < deadline:
             time.sleep(0.05)

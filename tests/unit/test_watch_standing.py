@@ -15,7 +15,7 @@ from kit.screens import service, snapshot
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
 from liverl.watch.folder import Surveyor
 from liverl.watch.scene import SceneFinder
-from liverl.watch.standing import NOT_HERE, ONLY_LOGS
+from liverl.watch.standing import NOT_HERE, ONLY_LOGS, at_rest
 from liverl.watch.target import Target
 from liverl.watch.watcher import Watcher
 from liverl_tui.cli.status_table import render
@@ -165,3 +165,23 @@ def test_a_log_without_stamps_is_as_old_as_its_first_look_however_often_it_grows
     survey = surveyor.survey((folder,))
     assert began is not None and survey.logs[0].modified > began + 500.0
     assert finder.look(survey).first == began
+
+
+def test_no_log_of_a_run_that_has_ended_is_a_service_that_is_ready(tmp_path: Path) -> None:
+    """An engine writes on while its trainer ends: its log has grown a moment ago, too."""
+    logs = {
+        "train.log": VERL.read_text("utf-8", "replace"),
+        "vllm_0.log": "INFO 11-30 10:00:01 [core.py:1] engine\n",
+    }
+    found = seen(laid(tmp_path / "logs", logs, 0.0))
+    assert found.state == "done" and {one.name for one in found.services} == {"trainer", "vllm_0"}
+    assert {one.state for one in found.services} == {"stopped"}
+    assert any("last grew" in one.why for one in found.services)
+
+
+def test_what_answers_after_the_end_is_ready() -> None:
+    at_an_address = service("proxy", "proxy", pid=None, address="http://127.0.0.1:4000")
+    log, failed = service("vllm", "replica", pid=None), service("ray", "ray", "failed", pid=None)
+    services = (at_an_address, log, failed)
+    assert [one.state for one in at_rest(services, "done")] == ["ready", "stopped", "failed"]
+    assert at_rest(services, "running") == services

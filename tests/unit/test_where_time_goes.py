@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 from kit import where_runs
 
+from liverl.diagnose.advice import Means
 from liverl.diagnose.where import NewestStepTime, step_time
 from liverl.diagnose.where.parts import parts_of
 from liverl.diagnose.where.slower import slower
-from liverl.diagnose.where.words import lines
-from liverl.model import Bottleneck, StepMetrics, StepTime, StepTrials, TrialHead, TrialsStatus
+from liverl.diagnose.where.words import lines, note
+from liverl.model import (
+    Bottleneck,
+    EngineFacts,
+    ReplicaStatus,
+    StepMetrics,
+    StepTime,
+    StepTrials,
+    TrialHead,
+    TrialsStatus,
+)
 from liverl.model_trials import PhaseTimes, ReplicaTimes, SlowTrial, StepTail
 from liverl.observe.metrics.recent import RecentSteps, StepCollector, of_steps
 from liverl.observe.metrics.step_lines import parse_metrics_record, parse_step_line
@@ -382,15 +392,27 @@ def up_and_down() -> RecentSteps:
     return of_steps(StepMetrics(s, one) for s, one in enumerate(values))
 
 
+def faster_for_a_while() -> RecentSteps:
+    """The rollouts take 8 s, from step 20 on 3 s, and from step 40 on 8 s again."""
+    seconds = (3.0 if 20 <= s < 40 else 8.0 + 0.1 * (s % 3) for s in range(60))
+    return of_steps(
+        StepMetrics(s, {"timing_s/step": one + 1.0, "timing_s/gen": one}) for s, one in enumerate(seconds)
+    )
+
+
 @pytest.mark.parametrize(
     ("recent", "words"),
     [
-        (grown("update_actor", 3.0), "update takes 2.8 times as long as at step 21: 2.02 s then, 5.71 s now"),
+        (
+            grown("update_actor", 3.0),
+            "update takes 2.8 times as long as up to step 5: 2.02 s then, 5.71 s in the newest 5 steps",
+        ),
         (grown("gen", 2.0), "generate takes 1.9 times as long"),
         (grown("update_actor", 1.4), ""),
         (grown("gen", 1.45), ""),
         (grown("gen", 1.0), ""),
         (up_and_down(), ""),
+        (faster_for_a_while(), ""),
         (grown("save_checkpoint", 5.0), ""),  # it comes now and then
         (RecentSteps(), ""),
         (metrics(9, gen=9.0), ""),
@@ -434,5 +456,105 @@ def test_lines_of_text() -> None:
         "slower: it",
     ]
     assert lines(StepTime(1, 2.0, {"generate": 1.0})) == [
-        "a step takes 2.0 s (the newest step): rollouts 100 %"
+        "a step takes 2.0 s (the newest step): rollouts 100 %",
+        "no bottleneck is named: that takes 5 steps, and 1 said how long they took",
     ]
+
+
+def test_where_no_bottleneck_is_named_it_says_so_and_what_may_be_tried() -> None:
+    """29 % of the trials' time was in the queue, and nothing said which key limits it. Whether more at once shorten the
+    step depends on how busy the replicas are, which its times do not say."""
+    some = step_time(metrics(**GEN, **EMBEDDED), trials(waits={**MODEL, "queue": 120.0}), {})
+    assert some is not None and some.bottleneck is None
+    assert (some.queue, some.queue_key) == (0.286, "harbor_runtime.num_workers")
+    assert lines(some)[1] == (
+        "84 % of the step the trials wait for the model: trials spend 29 % of their time in the queue; more at once "
+        "(harbor_runtime.num_workers) help only while replicas and hosts have room"
+    )
+    assert note(some) == (f"newest 6 steps (median): {lines(some)[1]}; tools 6 %, update 5 %, the rest 5 %")
+    few = step_time(metrics(**GEN, **EMBEDDED), trials(waits={**MODEL, "queue": 20.0}), {})
+    assert few is not None and lines(few)[1] == "84 % of the step the trials wait for the model"
+    unknown = step_time(metrics(**GEN), trials(waits=MODEL), {})
+    assert unknown is not None and unknown.queue is None, "no queue was recorded: that is not 0"
+
+
+def engine(answers: float, seconds: float, tokens: float) -> ReplicaStatus:
+    """A replica that answered so many in the last minute, with so many seconds and tokens each."""
+    facts = EngineFacts(answers=answers, seconds_per_answer=seconds, seconds_per_token=seconds / tokens)
+    return ReplicaStatus("replica-0", "ready", None, True, engine=facts)
+
+
+def test_a_part_that_most_of_a_step_goes_to_is_named_although_nothing_is_advised() -> None:
+    """83 % for the model was "no single bottleneck"."""
+    time = StepTime(6, 10.0, {"model": 0.83, "tool": 0.16, "other": 0.01})
+    assert (
+        note(time)
+        == "newest 6 steps (median): 83 % of the step the trials wait for the model; tools 16 %, the rest 1 %"
+    )
+    agents = StepTime(6, 10.0, {"agent": 0.9, "other": 0.1})
+    assert lines(agents)[1] == "90 % of the step the trials wait for their agents"
+    shared = StepTime(6, 10.0, {"model": 0.29, "tool": 0.28, "update": 0.25, "other": 0.18})
+    assert lines(shared)[1] == "no single bottleneck", "under 30 % no part is named"
+    early = StepTime(4, 10.0, {"model": 0.83, "other": 0.17})
+    assert lines(early)[1].startswith("no bottleneck is named: that takes 5 steps")
+
+
+def test_how_much_of_the_wait_for_the_model_the_engines_take_is_said_where_it_is_known() -> None:
+    one = {"a": ReplicaTimes(8, 1000, 10.0)}  # 10 ms a token
+    known = trials(waits=MODEL, replicas=one)
+    newest = NewestStepTime()
+    time = newest.of(metrics(**GEN), known, {}, replicas=[engine(50.0, 0.2, 50.0)])  # 4 ms a token
+    assert time is not None and time.engine == 0.4 and time.bottleneck is None
+    assert lines(time)[1] == (
+        "84 % of the step the trials wait for the model: the engines themselves take about 40 % of that"
+    )
+    silent = ReplicaStatus("replica-0", "ready", None, True)
+    unknown = NewestStepTime().of(metrics(**GEN), known, {}, replicas=[silent])
+    assert unknown is not None and unknown.engine is None and "engines" not in lines(unknown)[1]
+
+
+def test_where_the_cpus_are_full_more_at_once_is_not_advised() -> None:
+    recent, queued = metrics(**GEN, **EMBEDDED), trials(waits={**MODEL, "queue": 120.0})
+    newest = NewestStepTime()
+    for _ in range(9):
+        time = newest.of(recent, queued, {}, cpu_percent=100.0)
+    assert time is not None and time.cpus_full is None and time.queue_key, "nine looks are too few"
+    time = newest.of(recent, queued, {}, cpu_percent=100.0)
+    assert time is not None and time.cpus_full and time.queue_key == ""
+    assert lines(time)[1] == (
+        "84 % of the step the trials wait for the model: the CPUs of the host are full: more trials at once would "
+        "not help; trials spend 29 % of their time in the queue"
+    )
+    for _ in range(30):
+        time = newest.of(recent, queued, {}, cpu_percent=94.0)
+    assert time is not None and time.cpus_full is False and time.queue_key
+    late = trials(waits={**MODEL, "queue": 100.0}, tail=tail(4.0, long=False))
+    newest = NewestStepTime()
+    for _ in range(10):
+        time = newest.of(recent, late, {}, cpu_percent=99.0)
+    assert time is not None and time.bottleneck is not None and "num_workers" not in time.bottleneck.sentence
+    assert lines(time)[1].endswith(
+        "begin late; the CPUs of the host are full: more trials at once would not help"
+    )
+
+
+def test_a_key_that_the_run_does_not_use_is_not_named() -> None:
+    known = trials(waits={**MODEL, "queue": 120.0})
+    time = step_time(metrics(**GEN), known, {}, Means(frozenset({"harbor_runtime.num_workers"})))
+    assert (
+        time is not None and time.queue_key == "" and lines(time)[1].endswith("% of their time in the queue")
+    )
+    others = step_time(metrics(**GEN), trials(waits={**MODEL, "queue": 120.0}, harbor=False), {})
+    assert others is not None and others.queue_key == "", "who runs these trials is not known"
+
+
+def test_rollouts_of_which_nothing_is_known_are_said_to_be_unknown() -> None:
+    time = step_time(metrics(**GEN), TrialsStatus(), {})
+    assert time is not None
+    assert (
+        lines(time)[1]
+        == "no bottleneck is named: what the trials waited for is known of fewer than 5 of them"
+    )
+    one = [*trials(1, waits=TOOLS).steps]
+    some = step_time(metrics(**GEN), TrialsStatus(steps=tuple(one)), {})
+    assert some is not None and "not known" not in note(some), "the rows of that step tell it"

@@ -126,3 +126,29 @@ def test_a_short_name_fits_and_keeps_its_number(name: str, width: int) -> None:
 def test_siblings_stay_apart_in_a_narrow_column() -> None:
     assert [words.short_name(f"replica-{i}", 7) for i in (0, 11)] == ["repl…-0", "rep…-11"]
     assert words.short_name("trainer_of_everything", 6) == "train…"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (4.4, "4s"),
+        (44, "40s"),
+        (57, "1m00s"),
+        (106, "1m50s"),
+        (594, "9m50s"),
+        (596, "10m"),
+        (629, "10m"),
+        (631, "11m"),
+        (3569, "59m"),
+        (3571, "1h00m"),
+        (11130, "3h06m"),
+        (86369, "23h59m"),
+        (86390, "1d00h"),
+        (88200, "1d00h"),
+        (88201, "1d01h"),
+    ],
+)
+def test_an_estimate_is_rounded_and_not_cut_down(seconds: float, text: str) -> None:
+    """1m46s were shown as `1m`."""
+    assert words.time_left(seconds) == text
