@@ -78,10 +78,10 @@ def ended(run: ToyRun) -> Result:
 
 
 def follows(stop: subprocess.Popen[str], service: str) -> str:
-    """What a ``stop`` has said once it says that it waits for the end of this service."""
+    """What a ``stop`` has said once it says that it waits for the end of this service, and of no other."""
     assert stop.stderr is not None
     said = ""
-    while f"stopping {service}" not in said.rpartition("\n")[0].rpartition("\n")[2]:
+    while not said.endswith(f"; stopping {service}\n"):
         line = stop.stderr.readline()
         assert line, (said, stop.communicate())
         said += line
