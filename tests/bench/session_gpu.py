@@ -1,8 +1,9 @@
 """The sessions in front of two replicas, with the engine's tokens and with their own:
 ``python tests/bench/session_gpu.py [--stub] [--agents 512] [--out FOLDER]``.
 
-Two ``vllm serve`` of a small Qwen3 with random weights, one on each of two GPUs (``--stub``: scripted ones), and one
-more on each for two further templates. Nothing is fetched, and nothing is needed but vLLM in this Python.
+Two ``vllm serve`` of a small Qwen3 with random weights, one on each of two GPUs (``--gpus 0,0``: both on one;
+``--stub``: scripted ones), and one more on each for two further templates. Nothing is fetched, and nothing is needed
+but vLLM in this Python.
 
 Speed: each agent has four turns with tools, behind 200 and 6,000 tokens of history; all begin at once (``lockstep``),
 or one after the other (``paced``). By the same client: ``generate`` straight to the replicas, and the sessions with
@@ -101,7 +102,8 @@ class Replica(Process):
         """``name``: of its template; ``quick``: it starts without CUDA graphs."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        log = args.out / f"replica-{name}-{gpu}.log"
+        which = f"{name}-{gpu}-{self.port}"  # two may share a GPU
+        log = args.out / f"replica-{which}.log"
         if args.stub:
             super().__init__([sys.executable, PARTS, "replica", str(folder), str(self.port)], log)
             return
@@ -116,7 +118,7 @@ class Replica(Process):
         argv += ["--enforce-eager"] if quick else []
         argv += args.vllm.split()
         env = {"CUDA_VISIBLE_DEVICES": str(gpu), "VLLM_LOGGING_LEVEL": "INFO"}
-        env["VLLM_CACHE_ROOT"] = str(args.folder / f"vllm-cache-{name}-{gpu}")
+        env["VLLM_CACHE_ROOT"] = str(args.folder / f"vllm-cache-{which}")
         super().__init__(argv, log, env)
 
     async def ready(self, http: aiohttp.ClientSession, until: float) -> None:
