@@ -256,7 +256,19 @@ def _first_successes(run: Run) -> list[Values]:
     return rows
 
 
+def _comes_back(run: Run) -> list[Values]:
+    """Gradient, divergence and times fall to a fifth of what they were, and grow again to nearly what they were."""
+    rows = []
+    for n in range(120):
+        share = 0.2 + 0.7 * abs(n - 60) / 60
+        seconds = run.around(95.0 * share, 0.1)
+        kl, norm = run.around(4e-3 * share, 0.1), run.around(0.9 * share, 0.1)
+        rows.append(run.step(norm=norm, kl=kl, gen=seconds * 0.6, update=seconds * 0.3, step=seconds))
+    return rows
+
+
 _SIMULATED: tuple[Callable[[Run], list[Values]], ...] = (
+    _comes_back,
     _steady,
     _learns,
     _warm_up,

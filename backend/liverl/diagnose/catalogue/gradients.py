@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from liverl.diagnose.catalogue.course import (
+    beginning,
     evidence,
     latest,
     newest,
@@ -20,6 +21,7 @@ from liverl.model import StepMetrics, Symptom
 from liverl.observe.metrics.recent import RecentSteps
 
 GROWN = 3.0  # times its lowest; an estimate: from step to step a healthy one is 0.2 to 0.5 (liverl.md §8)
+HIGHER = 1.5  # times what it was in the first steps; an estimate, more than their noise
 AN_ORDER = 10.0  # "an order below own baseline" (liverl.md §7 T4), here above it
 KNOWN = 30  # steps before them, from which it is known what is usual
 SPIKES, OF = 3, 10  # steps with a spike of so many newest ones: a single one is clipped and does no harm
@@ -31,9 +33,10 @@ _NORM, _DIFF = "actor/grad_norm", "training/rollout_probs_diff_mean"
 
 
 def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
-    """The gradient norm has grown to at least three times its lowest (verl's FAQ: "continuously increasing"). It is
-    not raised while the learning rate warms up, nor while the reward rises and engine and trainer agree: then more
-    groups of trials have both successes and failures, and there is more to learn from.
+    """The gradient norm has grown to at least three times its lowest (verl's FAQ: "continuously increasing"), and is
+    higher than in the first steps: one that comes back to where it began has not grown. It is not raised while the
+    learning rate warms up, nor while the reward rises and engine and trainer agree: then more groups of trials have
+    both successes and failures, and there is more to learn from.
 
     - the alert asks for ``verl.calculate_log_probs`` -> the difference between engine and trainer is not measured:
       set it for the next attempt, and look again
@@ -47,6 +50,8 @@ def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
     points = [point for point in warmed_up(recent, recent.course(_NORM)) if point[1] > 0.0]
     found = rise(_NORM, points)
     if found is None or not newest(recent, _NORM) or found.factor < GROWN or not found.sure:
+        return
+    if found.now < HIGHER * beginning(points)[1]:
         return
     if _more_to_learn(recent, found.since):
         return
