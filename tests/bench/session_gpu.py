@@ -133,9 +133,7 @@ class Replica(Process):
             "sampling_params": {"max_tokens": 2, "logprobs": 0},
             "stream": False,
         }
-        while True:
-            if self.child.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{self.log.name} is not ready:\n{self.tail(40)}")
+        while self.child.poll() is None:
             try:
                 async with http.post(f"{self.url}/inference/v1/generate", json=body) as response:
                     answer = await response.text()
@@ -145,7 +143,10 @@ class Replica(Process):
                         say(f"{self.log.name}: {response.status} {answer[:200]}")
             except aiohttp.ClientError:
                 pass
+            if time.monotonic() > until:  # not before it was asked: it may have been ready for long
+                break
             await asyncio.sleep(0.5)
+        raise RuntimeError(f"{self.log.name} is not ready:\n{self.tail(40)}")
 
 
 class Sessions(Process):

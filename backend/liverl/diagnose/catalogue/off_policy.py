@@ -91,7 +91,11 @@ def _undelivered(recent: RecentSteps) -> Rise | None:
     # An estimate of a divergence from samples may be negative, or 0.
     points = [(x, abs(y)) for x, y in warmed_up(recent, recent.course(measure.key)) if y]
     found = rise(measure.key, points)
-    if found is None or beginning(points)[1] > measure.near or found.now < max(measure.far, TIMES * found.low):
+    if (
+        found is None
+        or beginning(points)[1] > measure.near
+        or found.now < max(measure.far, TIMES * found.low)
+    ):
         return None
     later = trend(logarithms(found.points[len(found.points) // 2 :]))
     if not found.sure or len(found.points) < LEAST or later.t < 2.0:
