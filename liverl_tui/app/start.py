@@ -82,7 +82,7 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
         RecordingError: the recording cannot be played.
     """
     from liverl.replay.clock import ReplayClock
-    from liverl.replay.player import Player
+    from liverl.replay.player import Player, played_again
 
     settings = read_settings(Path(os.devnull))  # of the environment only
     in_force.install(settings.keys)
@@ -92,15 +92,6 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     # By whole seconds, since stamps of whole seconds and finer ones are shifted alike only then.
     later = float(int(time.time() - about.begin))
     clock = ReplayClock(about.begin, about.begin + later, utc_offset=about.utc_offset)
-
-    def beginning() -> Player:
-        player = Player(recording, folder, clock)
-        player.begin()
-        return player
-
-    def again() -> Player:
-        remove_tree(player.run.path, inside=folder)
-        return beginning()
 
     player = Player(recording, folder, clock)
     first = player.begin()
@@ -112,6 +103,7 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
 
         back, play = find("app", "seek_demo(-1)").mention, find("app", "pause_demo").mention
         words = f"{back} goes back, {play} plays it again, {find('app', 'leave').mention} quits"
+        again = partial(played_again, recording, folder, clock)
         source = DemoSource(
             player, clock, settings.interval, again=again, loop=loop, speed=speed, words_at_end=words
         )

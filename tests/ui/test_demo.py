@@ -16,8 +16,7 @@ from kit.screens import FakeSource, settle, snapshot, view
 from liverl.model import RewardCourse, Rewards, Snapshot
 from liverl.replay.archive import read
 from liverl.replay.clock import ReplayClock
-from liverl.replay.player import Player
-from liverl.util.remove_tree import remove_tree
+from liverl.replay.player import Player, played_again
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.cli.demo import PACKAGED
 from liverl_tui.data.demo_source import OVER, DemoSource, demo_farewell, what_it_showed
@@ -26,6 +25,7 @@ from liverl_tui.data.view import View
 from liverl_tui.screens.disk import DiskPane
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
+from liverl_tui.widgets.log.session import LogSession
 
 PACKAGE = Path(__file__).parents[2] / "backend" / "liverl" / "replay" / "recordings" / PACKAGED
 
@@ -153,9 +153,7 @@ def wound(
     player.begin()
 
     def again() -> Player:
-        remove_tree(player.run.path)
-        made.append(Player(recording, tmp_path, clock))
-        made[-1].begin()
+        made.append(played_again(recording, tmp_path, clock))
         return made[-1]
 
     return DemoSource(player, clock, 0.01, again=again, **how), steady, made
@@ -197,6 +195,31 @@ async def test_a_recording_is_paused_wound_and_sped_up(
         assert shown.snapshot.at == pytest.approx(begin + 6.0, abs=0.1)
         assert [source.change_speed(-1) for _ in range(9)][-1] == "0.25 times as fast as recorded"
         assert [source.change_speed(1) for _ in range(9)][-1] == "16 times as fast as recorded"
+
+
+def test_a_log_that_is_read_has_nothing_later_once_the_recording_goes_back(tmp_path: Path) -> None:
+    """It once showed what was written before going back, as if it were a part of the log that was rotated."""
+    recording = read(PACKAGE)
+    clock, now = ReplayClock(recording.about.begin, 0.0), Steady()
+    player = Player(recording, tmp_path, clock)
+    player.begin()
+    last = player.state(player.end)
+    session = LogSession(lambda text, columns: 1, now)
+    current = {s.name: player.run.path / s.log for s in last.services if s.log is not None}
+
+    def sizes() -> tuple[int, int]:
+        """Bytes of the logs that are read, and of those that are there."""
+        now.now += 60.0
+        session.poll()
+        read_of = sum(segment.size for segment in session.document.segments)
+        return read_of, sum(path.stat().st_size for path in current.values() if path.exists())
+
+    session.set_run(player.run, tuple(current), current, {})
+    ours, there = sizes()
+    assert ours == there > 0
+    player = played_again(recording, tmp_path, clock)
+    ours, less = sizes()
+    assert ours == less < there
 
 
 @pytest.mark.parametrize("loop", [False, True])

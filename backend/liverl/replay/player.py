@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from liverl.util.append import append_whole, write_all
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import open_append
+from liverl.util.remove_tree import remove_tree
 
 PROJECT = "demo"  # of every replayed run
 # What the rules see of the time before the first picture, so that alerts which have to last some time are there.
@@ -47,6 +49,23 @@ PREROLL_S, PREROLL_EACH_S = 60.0, 10.0
 # The rules see a state at least so often, however far a replay goes at once: an alert began when it began.
 EACH_S = 1.0
 INDEX_S = 1.0  # seconds between two entries in the time index of a log
+
+
+def played_again(recording: Recording, folder: Path, clock: ReplayClock) -> Player:
+    """A replay at its beginning, in place of one that went further in the same ``folder``. Its logs are emptied before
+    they are removed: whoever still reads one would take it for a part of the log that was rotated.
+
+    Raises:
+        RecordingError, OSError: see ``Player.begin``.
+    """
+    player = Player(recording, folder, clock)
+    for log in player.run.path.rglob("*.log"):
+        with suppress(OSError):
+            os.truncate(log, 0)
+    remove_tree(player.run.path, inside=folder)
+    make_directory(player.run.path)
+    player.begin()
+    return player
 
 
 class Player:
