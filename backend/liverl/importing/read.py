@@ -56,7 +56,10 @@ _WANDB = "credentials.wandb_mode"
 _WANDB_MODES = ("online", "offline", "disabled")
 _VERLS_DEFAULT = "not set there: verl's default"
 _REWARD = "reward.function"  # a file and a name
-_RELATIVE = "a relative path: it starts at the folder of the configuration; correct it where that is wrong"
+_RELATIVE = (
+    "a relative path, and no such file near the script: the run looks for it from the folder of the configuration; "
+    "write the whole path if that is wrong"
+)
 _SECRET = "a secret is not taken: export it where the run is started"
 _NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
 # Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
