@@ -34,9 +34,8 @@ from liverl_tui.widgets.header.learning import learning_parts
 from liverl_tui.widgets.header.stages import Stage, stages
 
 _NONE: Form = ()  # leaves a part out
-_WHEN = (
-    0.5  # rank of how far the run is, and of when it is done: the words of an alert (1) give way before these
-)
+# The rank of how far the run is, and of when it is done: the words of an alert (1) give way before these.
+_WHEN = 0.5
 _NEXT = ("> ", "rule")  # between the stages of a start
 ROWS_FOR_NEWS = 20  # rows of a terminal from which on the header has a third one for alerts and news
 
