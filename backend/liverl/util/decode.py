@@ -274,7 +274,10 @@ def _check_depth(data: Any) -> None:
             return
         raw = bytes(some)
     # What is left are the brackets outside of texts; each round removes the innermost pairs.
-    raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NO_STRUCTURE)
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Most texts hold no bracket: their two quotes are next to each other. Without both, what is outside stays outside.
+    raw = raw.translate(_ONE_KIND, _NO_STRUCTURE).replace(b'""', b"")
     raw = b"".join(raw.split(b'"')[::2])
     for _ in range(DEEPEST):
         shorter = raw.replace(b"[]", b"")
