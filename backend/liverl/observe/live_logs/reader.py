@@ -33,6 +33,7 @@ from liverl.observe.live_logs.counting import Counter, Counts
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.observe.live_logs.responses import Response, message_of, response_of, short
 from liverl.observe.live_logs.watched import Watched
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
 
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
@@ -60,13 +61,13 @@ _SIGN = "|".join(
 # One of them stands in each sign; none has a digit. To find a text takes a thirtieth of the time of the search with the
 # expression.
 _OF_SIGNS = (_POST, b"method=POST ", b"generation throughput: ", b"step:")
-_SIGN_IN_BLOCK = re.compile(_SIGN.encode(), re.MULTILINE)
-_SIGN_IN_LINE = re.compile(_SIGN)
+_SIGN_IN_BLOCK = late_pattern(_SIGN.encode(), re.MULTILINE)
+_SIGN_IN_LINE = late_pattern(_SIGN)
 # Of which one stands in most parts of a log that matter.
 _ERRORS = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
 _STATUSES = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
 _BARE_STATUSES = (b'" ', b"/. ")  # the same without digits
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
+_NUMBERS = late_pattern(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
 _KEY = 120  # characters of a message by which requests that failed alike are told from others
 
 
