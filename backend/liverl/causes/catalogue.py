@@ -30,9 +30,8 @@ from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary, read_regular
 
 ROWS = Path(__file__).parent / "rows"
-LARGEST = (
-    64 << 20
-)  # bytes of a packed catalogue that are read; it has about 0.3 million, and 1.3 million unpacked
+# Bytes of a packed catalogue that are read, and of what is in it; it has about 0.3 million, and 1.3 million unpacked
+LARGEST = 64 << 20
 _HASH = hashlib.sha256
 # What a packed catalogue begins with; then follow the digests of its files and of its rows, and the rows.
 _FORM = b"liverl rows 2\n"
