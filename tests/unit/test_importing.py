@@ -36,8 +36,8 @@ from liverl.importing.targets import (
 )
 from liverl.importing.values import Place, Scope, Unknown
 from liverl.plan.build import make_plan
+from liverl.plan.checkpoints import checkpoints
 from liverl.plan.verl_overrides import overrides
-from liverl.plan.verl_trainer import checkpoints
 from liverl.preflight.checkpoint import resumed
 from liverl_tui.cli.import_config import import_command
 

@@ -32,9 +32,9 @@ from liverl.importing.targets import (
     WITHOUT_MEANING,
 )
 from liverl.importing.values import Place, Scope, Unknown, Untold, Value
+from liverl.plan.checkpoints import SAVED_TO
 from liverl.plan.hydra import text as hydra_text
 from liverl.plan.inherit import names_secret
-from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util import redact
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular

@@ -121,7 +121,7 @@ _FAILED = late_pattern(
 )
 _LOGGED = late_pattern(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
 # A line that ``_EXITED`` or ``_FAILED`` matches has one of these words. A digit in it says whether it was a success.
-_DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished|\*\*\* \[", re.IGNORECASE)
+_DECIDED_BY_DIGITS = late_pattern(rb"exit|code|status|inished|\*\*\* \[", re.IGNORECASE)
 # verl prints it in its last step, which its bar may not show any more.
 _FINAL = "Final validation metrics"
 _TRAINS = late_pattern(
@@ -136,7 +136,7 @@ _NEEDLES = tuple(
         b"status;actor_rollout;main_;verl.trainer;TrainRayActor"
     ).split(b";")
 )
-_LOOKED_AT = re.compile(
+_LOOKED_AT = late_pattern(
     rb"tep[:=#\[ ]|train_steps |teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|"
     rb"val_only|"
     rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
