@@ -176,7 +176,7 @@ class _Open:
 
     def _stamped_anew(self, head: LineHead) -> bool:
         """Whether a line goes on with a traceback that a logger writes line by line, each with its own time."""
-        if _TIMES.sub("", head.head) != _TIMES.sub("", self.head):
+        if _without_times(head.head) != _without_times(self.head):
             return False
         if self.ended:
             return bool(link_of(head.text))
@@ -239,6 +239,11 @@ class _Open:
             raised=raised,
             repeated=self.repeated,
         )
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _without_times(head: str) -> str:
+    return _TIMES.sub("", head)
 
 
 def _kind_of(text: str, level: Level | None, *, raised: bool) -> Kind:
@@ -589,12 +594,20 @@ class RecordReader:
         if not self._may_release:
             return []
         self._may_release = False
-        first = min((waiting.offset for waiting in self._open.values()), default=None)
-        ready = [done for done in self._done if first is None or done.offset < first]
-        if not ready:
-            return []
-        self._done = [done for done in self._done if first is not None and done.offset >= first]
-        return [done.record() for done in sorted(ready, key=lambda done: done.offset)]
+        ready, later = self._done, []
+        if self._open:
+            first = min([waiting.offset for waiting in self._open.values()])
+            ready = [done for done in self._done if done.offset < first]
+            if not ready:
+                return []
+            if len(ready) < len(self._done):
+                later = [done for done in self._done if done.offset >= first]
+        self._done = later
+        return [done.record() for done in sorted(ready, key=_offset_of)]
+
+
+def _offset_of(done: _Open) -> int:
+    return done.offset
 
 
 def _pieces(line: str) -> list[str]:
