@@ -106,6 +106,15 @@ def test_the_last_healthy_sign_is_kept(tmp_path):
     assert (record.kind, record.offset) == ("healthy", 2 * len(OK))
 
 
+def test_the_year_of_the_last_healthy_sign_is_that_of_the_records_before_it(tmp_path):
+    """Its stamp states none, and the file may have been copied since."""
+    began = "2024-11-26 23:00:00,000 WARNING worker.py:2 -- slow\n"
+    sign = "INFO 11-26 23:48:04 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s\n"
+    first, last = read(tmp_path, began + sign).records
+    assert first.at is not None and last.at is not None
+    assert (last.kind, last.at - first.at) == ("healthy", 48 * 60 + 4)
+
+
 def test_of_too_many_records_the_first_and_the_last_are_kept_and_the_rest_counted(tmp_path):
     lines = [f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(MOST_AFTER + 7)]
     logs = read(tmp_path, "".join(lines))

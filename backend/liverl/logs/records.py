@@ -296,10 +296,17 @@ class RecordReader:
     A record is complete when its writer writes something else, or has written nothing for ``STALE`` lines.
     """
 
-    def __init__(self, modified: float | None = None, offset: int = 0, zone: int | None = None) -> None:
+    def __init__(
+        self,
+        modified: float | None = None,
+        offset: int = 0,
+        zone: int | None = None,
+        other: RecordReader | None = None,
+    ) -> None:
         """``modified``: Unix time at which the log was last written, for stamps without a year or date; ``offset``:
-        of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``."""
-        self._resolver = Resolver(modified, zone)
+        of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``; ``other``: a reader of the
+        same log, whose stamps are near."""
+        self._resolver: Resolver = Resolver(modified, zone) if other is None else other._resolver
         self._offset = offset  # of the line that is being read
         self._line = bytearray()
         self._length = 0  # bytes of that line, with those that were left out
