@@ -25,6 +25,7 @@ NCCL = "node7:3663:4044 [0] NCCL INFO Channel 01/24 : 0[0] -> 1[1] via P2P\n"
 INFO = "(EngineCore pid=2) INFO 11-20 23:51:23 [core.py:77] loading\n"
 FAILED = "(EngineCore pid=2) ERROR 11-20 23:51:24 [core.py:78] torch.OutOfMemoryError: CUDA out of memory\n"
 STEP = "(TaskRunner pid=3) step:4 - actor/lr:0.1\n"
+OF_RAY = b"\x1b[36m(vLLMHttpServer pid=4547)\x1b[0m "
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 
 
@@ -307,6 +308,13 @@ def runs_of(known, data):
         (b"INFO 11-20 23:51:23 [core.py:77] loading", "info"),
         (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
         (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "info"),
+        (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
+        (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "read"),
+        (
+            b'(S pid=3) [2026-11-21 00:17:39] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 200 OK',
+            "healthy",
+        ),
+        (b'(S pid=3) [2026-11-21 00:17:39] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 404 No', "read"),
         (b"[Errno 28] No space left on device", "read"),
         (b"step:4 - actor/lr:0.1", "read"),
         (b"ValueError: no", "read"),
@@ -339,6 +347,8 @@ def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
         (b"(EngineCore pid=2) ERROR 11-20 23:51:23 [core.py:77] request 4 failed", "flood"),
         (b"2026-11-21 00:17:39,002 WARNING worker.py:2 -- slow", "flood"),
         (b"WARNING: slow", "flood"),
+        (OF_RAY + b"WARNING 11-20 23:51:23 [core.py:77] slow", "flood"),
+        (OF_RAY + b"ERROR 11-20 23:51:23 [core.py:77] Traceback (most recent call last):", "read"),
         (b"ERROR 11-20 23:51:23 [core.py:77] Traceback (most recent call last):", "read"),
         (b'ERROR 11-20 23:51:23 [core.py:77]   File "a.py", line 3, in main', "read"),
         (b"ERROR 11-20 23:51:23 [core.py:77]     step()", "read"),

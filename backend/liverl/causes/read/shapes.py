@@ -39,10 +39,11 @@ _PREFIX = (
     rb"(?:\x1b\[[\d;]{0,12}m|\([^()\n]{1,120}\) |\[rank\d{1,5}\]: ?|[\w.-]{1,60} {1,40}\| "
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-][\d:]{4,5}) |\d{1,5}: )*+"
 )
-# Lines that a healthy run writes by the thousand: answers, NCCL's details, vLLM's throughput
+_OF_RAY = rb"(?:\x1b\[[\d;]{0,12}m\([^()\n]{1,120}\)\x1b\[[\d;]{0,12}m )?+"  # in colours
+# Lines that a healthy run writes by the thousand: answers (of SGLang with a stamp), NCCL's details, vLLM's throughput
 _HEALTHY = re.compile(
-    rb"(?:" + _PREFIX + rb"(?:"
-    rb'INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
+    rb"(?:" + _OF_RAY + _PREFIX + rb"(?:"
+    rb'(?:\[\d{4}-\d\d-\d\d [\d:]{8}\] )?+INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
     rb"|(?:\[[\d: .T/-]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] (?:[^\s:]{1,60}:\d+ )?NCCL INFO [^\n]*+"
     rb"|INFO \d\d-\d\d [\d:]{8} \[[^\]\n]{1,60}\] Engine \d+: Avg prompt throughput[^\n]*+"
     rb")\n)++"
@@ -51,7 +52,7 @@ _INFO = re.compile(
     _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
 )
 _EVENT = re.compile(
-    _PREFIX + rb"(?:\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3})?(?:WARN|WARNING|ERROR|CRITICAL)[ :]"
+    _OF_RAY + _PREFIX + rb"(?:\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3})?(?:WARN|WARNING|ERROR|CRITICAL)[ :]"
 )
 # What may be a part of a record of several lines, or be followed by one
 _PART = re.compile(
