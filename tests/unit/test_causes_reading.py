@@ -309,7 +309,9 @@ def runs_of(known, data):
         (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
         (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "info"),
         (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
-        (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "read"),
+        (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "bare"),
+        (OF_RAY + b"INFO 11-20 23:51:23 [a.py:1] trial 7 failed 3 tests", "bare"),
+        (OF_RAY + b"INFO 11-20 23:51:23 [a.py:1] [Errno 28] No space left on device", "read"),
         (
             b'(S pid=3) [2026-11-21 00:17:39] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 200 OK',
             "healthy",
@@ -332,6 +334,14 @@ def test_the_shape_of_a_line(line, kind):
     for _ in range(2):
         assert [found for _, found in runs_of(known, line + b"\n")] == [kind]
     assert runs_of(known, line) == [(len(line), "read")]
+
+
+def test_a_line_of_level_info_under_ray_ends_what_its_writer_has_written(tmp_path):
+    ray = OF_RAY.decode()
+    warning = f"{ray}WARNING 11-20 23:51:23 [a.py:1] slow:\n"
+    rest = f"{ray}INFO 11-20 23:51:24 [a.py:2] trial 7 failed\n{ray}expected 4 of them\n"
+    (record,) = read(tmp_path, warning + rest).records
+    assert (record.text, record.more) == ("slow:", ())
 
 
 def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():

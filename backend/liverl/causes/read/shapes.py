@@ -48,9 +48,12 @@ _HEALTHY = re.compile(
     rb"|INFO \d\d-\d\d [\d:]{8} \[[^\]\n]{1,60}\] Engine \d+: Avg prompt throughput[^\n]*+"
     rb")\n)++"
 )
-_INFO = re.compile(
+_OF_LEVEL_INFO = (
     _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
 )
+_INFO = re.compile(_OF_LEVEL_INFO)
+# It ends what its writer has written above it, and so is read like a bare one, while that may go on
+_INFO_OF_RAY = re.compile(_OF_RAY.replace(b")?+", b")") + _OF_LEVEL_INFO)
 _EVENT = re.compile(
     _OF_RAY + _PREFIX + rb"(?:\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3})?(?:WARN|WARNING|ERROR|CRITICAL)[ :]"
 )
@@ -236,6 +239,8 @@ class Shapes:
             return _ANY
         if _INFO.fullmatch(line + b"\n"):
             return SIGNED if any(words in shape for words in SIGNS) else INFO
+        if _INFO_OF_RAY.fullmatch(line + b"\n"):
+            return BARE
         if len(line) > LONGEST or _LETTER.search(line) or _RECORD.search(line):
             return _ANY
         text = split_prefixes(colourless(last_state(line).decode("utf-8", "replace"))).text
