@@ -362,7 +362,7 @@ class _Reading:
         """A line that was passed over, as a record."""
         if line is None:
             return None
-        reader = RecordReader(self._modified, line[0], self._zone)
+        reader = RecordReader(self._modified, line[0], self._zone, self._reader)
         return next(iter((*reader.feed(line[1]), *reader.end())), None)
 
     def result(self, shown: str, modified: float) -> LogRecords:
