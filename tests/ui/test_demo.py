@@ -184,6 +184,9 @@ async def test_a_recording_is_paused_wound_and_sped_up(
         later = shown.snapshot.seq
         assert source.seek(-13.0).startswith("2 s of ")
         shown = await anext(views)
+        assert shown.why.startswith("going back to 2 s of ") and shown.snapshot is not None
+        assert shown.snapshot.at == pytest.approx(begin + 15.0, abs=0.1), "it says that this is older"
+        shown = await anext(views)
         assert shown.snapshot is not None and shown.snapshot.at == pytest.approx(begin + 2.0, abs=0.1)
         assert len(made) == 1 and shown.snapshot.seq <= later
         assert all(event.seq <= shown.snapshot.seq for event in shown.events)
@@ -238,6 +241,7 @@ async def test_it_ends_in_words_and_is_played_again(
         steady.now = 500.0
         if not loop:
             assert source.pause().startswith("playing again from the beginning: 0 s of ")
+        assert (await anext(views)).why.startswith("going back to 0 s of ")
         shown = await anext(views)
         assert shown.why == "" and shown.playing.startswith("0s of ") and len(made) == 1
 
