@@ -4,8 +4,6 @@ Times are Unix seconds (``float``), durations are seconds, sizes are bytes, rati
 ``None`` means *not known*, never zero. Nothing here does I/O.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -254,7 +252,7 @@ class EngineFacts(msgspec.Struct, frozen=True):
     seconds_per_answer: Gauge = None
     seconds_per_token: Gauge = None
 
-    def lasting(self) -> EngineFacts:
+    def lasting(self) -> "EngineFacts":
         """Return these facts without gauges, rates and the policy version. Totals and sizes stay: they remain valid."""
         return msgspec.structs.replace(self, **dict.fromkeys(_marked(_MOMENTARY)))
 

@@ -2,8 +2,6 @@
 their names too. Times are Unix seconds, sizes bytes; ``None`` means *not known*, never zero.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

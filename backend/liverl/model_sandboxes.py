@@ -2,8 +2,6 @@
 it, which has their names too. Times are Unix seconds; ``None`` means *not known*, never zero.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -2,8 +2,6 @@
 too. Times are Unix seconds; ``None`` means *not known*, never zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Literal
 

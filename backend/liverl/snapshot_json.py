@@ -53,6 +53,7 @@ def _definitions(struct: type[msgspec.Struct], **types: Any) -> list[Any]:
 
 # The values of a replica's flat form, in the order of ``_replica``.
 _flat_values = attrgetter(*_OWN, *(f"{_ENGINE}.{name}" for name in _FACTS))
+_own_values, _fact_values = attrgetter(*_OWN), attrgetter(*_FACTS)  # and back, of the flat form
 _replica = [field for field in _definitions(ReplicaStatus) if field[0] != _ENGINE]
 _replica += [field for field in _definitions(EngineFacts) if field[0] in _FACTS]
 _FlatReplica = msgspec.defstruct("_FlatReplica", _replica, frozen=True, gc=False)
@@ -112,16 +113,18 @@ def decode_snapshot(data: bytes | msgspec.Raw, *, shallow: bool = False) -> Snap
         msgspec.DecodeError: ``data`` is not JSON, or not a snapshot (ValidationError).
     """
     flat = _decoder.decode(data, shallow=shallow)
-    items = tuple(
-        replica_of({name: getattr(item, name) for name in item.__struct_fields__})
-        for item in flat.replicas.items
-    )
+    items = tuple(map(_replica_read, flat.replicas.items))
     values = {name: getattr(flat, name) for name in Snapshot.__struct_fields__}
     replicas = {name: getattr(flat.replicas, name) for name in ReplicaSet.__struct_fields__}
     symptoms = tuple(_symptom(read) for read in flat.symptoms)
     return Snapshot(
         **{**values, "replicas": ReplicaSet(**{**replicas, "items": items}), "symptoms": symptoms}
     )
+
+
+def _replica_read(item: Any) -> ReplicaStatus:
+    facts = EngineFacts(**dict(zip(_FACTS, _fact_values(item), strict=True)))
+    return ReplicaStatus(**dict(zip(_OWN, _own_values(item), strict=True)), engine=facts)
 
 
 def _symptom(read: Any) -> Symptom:

@@ -93,6 +93,9 @@ class Commands(click.Group):
         command: click.Command = getattr(
             import_module(f"liverl_tui.cli.{entry[0]}"), f"{cmd_name.replace('-', '_')}_command"
         )
+        if not gc.isenabled():  # see ``main``
+            gc.freeze()
+            gc.enable()
         _complete_values(command)
         return command
 
@@ -277,6 +280,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets `?`, not a traceback
+    gc.disable()  # until the command is imported: all of that stays, and looking for garbage among it takes time
     try:
         code = run()
     finally:

@@ -23,6 +23,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from liverl_tui.term.private import CompositorUpdate, LayoutUpdate, SpanCompositor
+from liverl_tui.text.columns import columns_of, is_narrow
 
 
 class _Codes(NamedTuple):
@@ -85,7 +86,7 @@ class Piece(NamedTuple):
 
 def _cut(text: str, start: int, end: int) -> str:
     """The columns of ``text`` from ``start`` to before ``end``; half of a wide character becomes a blank."""
-    if text.isascii():
+    if is_narrow(text):
         return text[max(0, start) : end]
     segment = Segment(text)
     if end < cell_len(text):
@@ -111,7 +112,7 @@ class ExactUpdate(CompositorUpdate):
             cursor = (y, right)
             end = origin
             for text, style, _ in strip:
-                start, end = end, end + (len(text) if text.isascii() else cell_len(text))
+                start, end = end, end + (len(text) if text.isascii() else columns_of(text))
                 if end <= left:
                     continue
                 if start >= right:

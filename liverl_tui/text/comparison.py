@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from liverl.diagnose.where.parts import GENERATE
+from liverl.diagnose.where.words import SEEN, part_words, rollouts_whole
 from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.rewards import ends_words
 from liverl.util.ages import step_length
@@ -92,9 +94,30 @@ def _letters(comparison: Comparison, width: int) -> Iterator[str]:
 
 def _ends(comparison: Comparison, width: int) -> Iterator[str]:
     runs = comparison.runs
-    yield from _table(
-        [("", *LETTERS[: len(runs)]), *((name, *(cell(one) for one in runs)) for name, cell in _ROWS)], width
-    )
+    rows = [(name, *(cell(one) for one in runs)) for name, cell in _ROWS]
+    place = next(place for place, row in enumerate(rows) if row[0] == _STEP) + 1
+    rows[place:place] = _parts(runs)
+    yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
+
+
+def _parts(runs: Sequence[Compared]) -> Iterator[tuple[str, ...]]:
+    """The seconds of a step by part, the part that differs most first, without parts that are small in all runs."""
+    steps = [one.step_parts for one in runs]
+    if any(GENERATE in parts for parts in steps):  # what its trials waited for is not known of one of them
+        steps = [rollouts_whole(parts) for parts in steps]
+    every = dict.fromkeys(part for parts in steps for part in parts)
+    seconds = {part: [parts.get(part) for parts in steps] for part in every}
+    wholes = [sum(parts.values()) for parts in steps]
+
+    def spread(part: str) -> float:
+        known = [found or 0.0 for found, parts in zip(seconds[part], steps, strict=True) if parts]
+        return max(known) - min(known)
+
+    for part in sorted(every, key=spread, reverse=True):
+        if any(
+            (found or 0.0) >= SEEN * whole > 0.0 for found, whole in zip(seconds[part], wholes, strict=True)
+        ):
+            yield (f"  of it {part_words(part)}", *map(_step, seconds[part]))
 
 
 def _unknown(comparison: Comparison) -> Iterator[str]:
@@ -121,6 +144,7 @@ def _steps(one: Compared) -> str:
     return done if one.total_steps is None else f"{done} of {one.total_steps}"
 
 
+_STEP = f"a step, median of newest {NEWEST}"
 _ROWS = (
     ("state", lambda one: one.state),
     ("model", lambda one: Path(one.model).name or UNKNOWN),
@@ -128,7 +152,7 @@ _ROWS = (
     ("attempts", lambda one: str(one.attempts)),
     ("reward, first -> last 3 steps", _reward),
     ("validation, newest", lambda one: _number(one.validation)),
-    (f"a step, median of newest {NEWEST}", lambda one: _step(one.step_seconds)),
+    (_STEP, lambda one: _step(one.step_seconds)),
     ("duration of its last attempt", lambda one: duration(one.seconds)),
     ("cause", lambda one: one.cause or UNKNOWN),
 )

@@ -126,6 +126,21 @@ def test_whether_it_learns_stands_in_words(
     assert ("0.50", style) in row.spans
 
 
+@pytest.mark.parametrize("symptoms", [(), (LISTLESS,), (TOOLLESS, LISTLESS)])
+def test_the_words_of_an_alert_give_way_before_the_step_and_when_it_is_done(
+    symptoms: tuple[Symptom, ...],
+) -> None:
+    """At 80 columns ``▲ 1 alert (A)`` took the room of the ETA."""
+    course = RewardCourse("early")
+    for rewards in (Rewards(), Rewards(16, 0.23, 0.41, (0.2, 0.4), (0.2, 0.4), course=course)):
+        state = snapshot(rewards=rewards, step=120, total_steps=400, step_seconds=6.0, symptoms=symptoms)
+        for width in range(70, 121):
+            text = first(View(link="live", snapshot=state), width)
+            assert "120/400" in text and len(text) <= width, text
+            assert "ETA 28m" in text or (width < 80 and "too early" in text and "alert" not in text), text
+        assert not symptoms or f"{len(symptoms)} alert" in first(View(link="live", snapshot=state), 120)
+
+
 def test_when_it_is_done_and_whether_validation_improves_stay_on_a_small_terminal() -> None:
     """At 80 columns the name and the word read-only had the room of both, then the verdict had none: the reward of
     the first steps gives way."""

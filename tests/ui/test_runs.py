@@ -18,7 +18,7 @@ from kit.screens import FakeSource, settle, view
 from kit.terminal import Terminal, clean_environment
 from msgspec.structs import replace
 
-from liverl.model import Cause
+from liverl.model import Cause, RewardCourse
 from liverl.rundir import index, layout
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.app.runs import RunsApp
@@ -116,7 +116,23 @@ async def test_all_runs_are_listed_live_ones_first_with_what_they_learned(root: 
 async def test_no_change_of_the_reward_is_listed_without_what_it_proves(root: Path, width: int) -> None:
     async with without_a_run(root, (width, 40)) as screen:
         assert "0.250 → 0.703 learning " in screen.line("rising")
-        assert "0.250 → 0.000 no trend " in screen.line("broken")
+        assert "0.250 → 0.000 unclear " in screen.line("broken")
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+async def test_a_short_word_for_what_rewards_prove_says_the_same(root: Path, width: int) -> None:
+    """``nearly all solved`` was cut to ``nearly all``."""
+    async with without_a_run(root, (width, 40)) as screen:
+        for verdict in ("early", "unclear", "learning", "flat", "falling", "solved", "nearly_solved"):
+            course = RewardCourse(verdict)  # type: ignore[arg-type]
+            run = replace(screen.pane.runs[str(root / "exp/rising")], reward_course=course)
+            screen.pane.take([run])
+            line = screen.line("rising")
+            assert "…" not in line.split("0.703", 1)[1][:12], line
+            if verdict == "nearly_solved":
+                assert "0.703 few fail " in line and "nearly all" not in line
+            elif verdict == "solved":
+                assert "0.703 all solved " in line
 
 
 @pytest.mark.parametrize(

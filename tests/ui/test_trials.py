@@ -24,7 +24,7 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.fitting import heads
-from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name
+from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name, tally_of
 from liverl_tui.widgets.dashboard.trial_groups import Group, group_row, lone_row
 from liverl_tui.widgets.dashboard.trial_ids import short_ids, task_with_id
 from liverl_tui.widgets.dashboard.trial_rows import (
@@ -162,6 +162,21 @@ async def test_counts_of_the_attempt_before_carry_its_name(
         header = app.screen.query_one(Header).text.splitlines()[0]
         assert ("attempt 1: tools 0/16" in header) == (attempt == 2 and not updated), header
         assert words.partition("step")[0] in shown.lines[0]
+
+
+async def test_the_counts_of_a_step_follow_the_snapshot() -> None:
+    """Tallies of steps that a view leaves as they were are kept; those of another run or attempt are not."""
+    async with app_of(seen(trial(1), steps=(tally(8, 1, 0, 4), tally(7, 2, 2, 4)))).run_test() as pilot:
+        shown = await opened(pilot)
+        for steps in (
+            (tally(8, 3, 1, 4), tally(7, 2, 2, 4)),
+            (tally(9, 0, 0, 4), tally(8, 4, 0, 4), tally(7, 2, 2, 4)),
+            (tally(7, 1, 0, 4),),  # the run went back to a checkpoint
+            (),
+            (tally(7, 1, 0, 4),),
+        ):
+            await shown.show(seen(trial(1), steps=steps))
+            assert shown.pane._tallies == {f"step:{step.step}": tally_of(step) for step in steps}
 
 
 async def test_the_title_and_the_phase_name_the_same_numbers() -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from typing import TypeGuard
 
 import grimp
 import pytest
@@ -91,11 +92,19 @@ def test_a_ring_would_be_found() -> None:
     assert ring_through("c", {"c": {"c.d"}, "c.d": {"c"}}) == []
 
 
+def for_types(node: ast.AST) -> TypeGuard[ast.If]:
+    """Whether a statement is ``if TYPE_CHECKING``, which no process carries out."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def not_for_the_keeper(tree: ast.Module) -> list[str]:
     """Imports of a module that are neither its package's nor the standard library's, or that are not done at once."""
     at_once = {id(node) for node in ast.iter_child_nodes(tree)}
+    never = {id(node) for test in ast.walk(tree) if for_types(test) for node in test.body}
     wrong = []
     for node in ast.walk(tree):
+        if id(node) in never:
+            continue
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -117,7 +126,14 @@ def test_the_keeper_imports_the_standard_library_only_and_all_of_it_at_once() ->
     assert len(found) > 10 and [name for name, wrong in found.items() if wrong] == []
     source = "from . import a\nimport os, liverl.b\nfrom ..c import d\n"
     source += "def f():\n    import json\n    from .e import g\n"
-    assert not_for_the_keeper(ast.parse(source)) == ["liverl.b", "..c", "json (later)", ". (later)"]
+    source += "if TYPE_CHECKING:\n    from typing import Any\nelse:\n    import json\n"
+    assert not_for_the_keeper(ast.parse(source)) == [
+        "liverl.b",
+        "..c",
+        "json (later)",
+        ". (later)",
+        "json (later)",
+    ]
 
 
 def test_the_keepers_directory_hides_no_module_of_the_standard_library() -> None:

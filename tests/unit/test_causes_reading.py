@@ -25,6 +25,7 @@ NCCL = "node7:3663:4044 [0] NCCL INFO Channel 01/24 : 0[0] -> 1[1] via P2P\n"
 INFO = "(EngineCore pid=2) INFO 11-20 23:51:23 [core.py:77] loading\n"
 FAILED = "(EngineCore pid=2) ERROR 11-20 23:51:24 [core.py:78] torch.OutOfMemoryError: CUDA out of memory\n"
 STEP = "(TaskRunner pid=3) step:4 - actor/lr:0.1\n"
+OF_RAY = b"\x1b[36m(vLLMHttpServer pid=4547)\x1b[0m "
 RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 
 
@@ -104,6 +105,15 @@ def test_the_last_record_of_all_is_told(tmp_path, text, last):
 def test_the_last_healthy_sign_is_kept(tmp_path):
     (record,) = read(tmp_path, OK * 3 + INFO).records
     assert (record.kind, record.offset) == ("healthy", 2 * len(OK))
+
+
+def test_the_year_of_the_last_healthy_sign_is_that_of_the_records_before_it(tmp_path):
+    """Its stamp states none, and the file may have been copied since."""
+    began = "2024-11-26 23:00:00,000 WARNING worker.py:2 -- slow\n"
+    sign = "INFO 11-26 23:48:04 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s\n"
+    first, last = read(tmp_path, began + sign).records
+    assert first.at is not None and last.at is not None
+    assert (last.kind, last.at - first.at) == ("healthy", 48 * 60 + 4)
 
 
 def test_of_too_many_records_the_first_and_the_last_are_kept_and_the_rest_counted(tmp_path):
@@ -298,6 +308,15 @@ def runs_of(known, data):
         (b"INFO 11-20 23:51:23 [core.py:77] loading", "info"),
         (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
         (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "info"),
+        (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
+        (OF_RAY + b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "bare"),
+        (OF_RAY + b"INFO 11-20 23:51:23 [a.py:1] trial 7 failed 3 tests", "bare"),
+        (OF_RAY + b"INFO 11-20 23:51:23 [a.py:1] [Errno 28] No space left on device", "read"),
+        (
+            b'(S pid=3) [2026-11-21 00:17:39] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 200 OK',
+            "healthy",
+        ),
+        (b'(S pid=3) [2026-11-21 00:17:39] INFO:     127.0.0.1:4 - "GET /metrics HTTP/1.1" 404 No', "read"),
         (b"[Errno 28] No space left on device", "read"),
         (b"step:4 - actor/lr:0.1", "read"),
         (b"ValueError: no", "read"),
@@ -317,6 +336,14 @@ def test_the_shape_of_a_line(line, kind):
     assert runs_of(known, line) == [(len(line), "read")]
 
 
+def test_a_line_of_level_info_under_ray_ends_what_its_writer_has_written(tmp_path):
+    ray = OF_RAY.decode()
+    warning = f"{ray}WARNING 11-20 23:51:23 [a.py:1] slow:\n"
+    rest = f"{ray}INFO 11-20 23:51:24 [a.py:2] trial 7 failed\n{ray}expected 4 of them\n"
+    (record,) = read(tmp_path, warning + rest).records
+    assert (record.text, record.more) == ("slow:", ())
+
+
 def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
     known = Shapes(("[Errno 28] No space",))
     lines = [b"INFO [Errno 5] No space here", b"INFO [Errno 28] No space here"]
@@ -330,6 +357,8 @@ def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
         (b"(EngineCore pid=2) ERROR 11-20 23:51:23 [core.py:77] request 4 failed", "flood"),
         (b"2026-11-21 00:17:39,002 WARNING worker.py:2 -- slow", "flood"),
         (b"WARNING: slow", "flood"),
+        (OF_RAY + b"WARNING 11-20 23:51:23 [core.py:77] slow", "flood"),
+        (OF_RAY + b"ERROR 11-20 23:51:23 [core.py:77] Traceback (most recent call last):", "read"),
         (b"ERROR 11-20 23:51:23 [core.py:77] Traceback (most recent call last):", "read"),
         (b'ERROR 11-20 23:51:23 [core.py:77]   File "a.py", line 3, in main', "read"),
         (b"ERROR 11-20 23:51:23 [core.py:77]     step()", "read"),

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.causes import catalogue
-from liverl.causes.catalogue import ROWS, load, row_files
+from liverl.causes.catalogue import ROWS, load, packed, row_files
+from liverl.causes.match import Matcher
 from liverl.causes.row_files import GENERAL, RowsError, read_rows
 from liverl.causes.signature import Signature
 
@@ -291,11 +292,11 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda data: b"",
     "cut": lambda data: data[:-1],
     "longer": lambda data: data + b"x",
-    "changed in a row": lambda data: data.replace(b"Put it back", b"Burn it all"),
+    "changed in a row": lambda data: data[:-40] + bytes([data[-40] ^ 1]) + data[-39:],
     "changed at its end": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
     "of another form": lambda data: b"liverl rows 0\n" + data.partition(b"\n")[2],
     "noise": lambda data: bytes(range(256)),
-    "its head alone": lambda data: data[: len(b"liverl rows 1\n") + 64],
+    "its head alone": lambda data: data[: len(b"liverl rows 2\n") + 64],
 }
 
 
@@ -352,6 +353,31 @@ def test_a_user_without_a_home_has_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(catalogue, "default_cache_dir", without)
     assert catalogue.rows.__wrapped__() == catalogue.rows()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_is_held_outlives_its_files(
+    folder: Path, tmp_path: Path, reads: list[int], copied: bool
+) -> None:
+    """A backend that judges its first log after an upgrade would read files that it does not understand."""
+    first = load(folder, tmp_path / "cache") if copied else ()
+    held = packed(folder, tmp_path / "cache")
+    for path in (*folder.rglob("*.toml"), *(tmp_path / "cache").iterdir()):
+        path.write_text("[new-form]\n")
+    assert held.rows() == first or not copied
+    assert [row.id for row in held.rows()] == ["ended", "ended-otherwise", "gone"] and reads == [2]
+
+
+def test_a_matcher_gets_its_rows_when_it_is_asked(folder: Path, tmp_path: Path) -> None:
+    times: list[int] = []
+
+    def rows() -> tuple[Signature, ...]:
+        times.append(1)
+        return load(folder, tmp_path / "cache")
+
+    matcher = Matcher(rows)
+    assert times == []
+    assert "gone" in matcher.by_id and len(matcher.rows) == 3 and times == [1]
 
 
 def test_processes_that_pack_at_once_do_not_hurt_each_other(folder: Path, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from kit.ended_runs import FALLING, a_run
+from msgspec.structs import replace
 
 from liverl.diagnose.report import past_alerts, report
-from liverl.model import Cause, Event, Symptom
+from liverl.model import Cause, Event, Snapshot, StepTime, Symptom
 from liverl.observe.metrics.parting import Parting
 from liverl.observe.metrics.series import Series
 from liverl.offline.compare import seconds_of
@@ -313,3 +314,45 @@ def test_an_open_alert_has_the_numbers_of_the_report(
     page = report(state, result, past_alerts([told], 100.0), ())
     assert f"  only A, no fault: {title}\n" in out and f"at the end: {title}" in page
     assert "for 5 steps" not in out
+
+
+def with_step(path: Path, seconds: float, shares: dict[str, float]) -> Path:
+    """The run with where the time of its newest steps went."""
+    file = path / "snapshot.json"
+    state = msgspec.json.decode(file.read_bytes(), type=Snapshot)
+    now = replace(state, step_seconds=seconds, step_time=StepTime(10, seconds, shares))
+    file.write_bytes(encode_snapshot(now))
+    return path
+
+
+def test_which_part_of_a_step_takes_longer_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that was slow from its first step on, only the whole step was told: nothing grows within it."""
+    one = with_step(a_run(tmp_path, "one"), 90.0, {"model": 0.6, "update": 0.3, "tool": 0.1, "verifier": 0.0})
+    other = with_step(a_run(tmp_path, "other"), 340.0, {"tool": 0.75, "model": 0.16, "update": 0.09})
+    _, out, _ = compared(capsys, one, other)
+    lines = out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("a step, median"))
+    assert [" ".join(line.split()) for line in lines[at : at + 5]] == [
+        "a step, median of newest 10 90 s 5m40s",
+        "of it tools 9.0 s 4m15s",
+        "of it update 27 s 31 s",
+        "of it the model 54 s 54 s",
+        "duration of its last attempt 1m00s 1m00s",
+    ], "the part that differs most first, and none that is small in both"
+    _, out, _ = compared(capsys, one, other, "--json")
+    first, second = (run["step_parts"] for run in json.loads(out)["runs"])
+    assert first == {"model": 54.0, "update": 27.0, "tool": 9.0, "verifier": 0.0}
+    assert second == {"tool": 255.0, "model": 54.4, "update": 30.6}
+
+
+def test_rollouts_are_one_part_where_one_run_knows_no_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = with_step(a_run(tmp_path, "one"), 90.0, {"model": 0.6, "update": 0.3, "tool": 0.1})
+    other = with_step(a_run(tmp_path, "other"), 340.0, {"generate": 0.9, "update": 0.06, "other": 0.04})
+    third = a_run(tmp_path, "third")
+    _, out, _ = compared(capsys, one, other, third)
+    told = [" ".join(line.split()) for line in out.splitlines() if line.startswith("  of it")]
+    assert told == ["of it rollouts 63 s 5m06s -", "of it the rest - 14 s -", "of it update 27 s 20 s -"]

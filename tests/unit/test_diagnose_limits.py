@@ -273,8 +273,10 @@ def test_rewards_equal_gives_way_where_half_called_no_tool(zero: int, fires: boo
 def test_equal_rewards_are_bad_news_up_to_zero_and_good_news_from_one(reward: float, severity: str) -> None:
     found = one("rewards_equal", rewarded(*[reward] * 4, mean=reward))
     assert found.severity == severity
-    assert ("verifier" in found.fix) is (severity == "warning")
+    assert ("the verifier of a trial" in found.fix) is (severity == "warning")
     assert ("is solved" in found.title) is ("nothing is broken" in found.fix) is (reward >= 1)
+    # All tasks look solved, too, where the verifier cannot fail or the policy has found its gap.
+    assert ("check that the verifier can fail" in found.fix) is (reward >= 1)
     assert ("no learning signal" in found.title) is (reward < 1)
     assert ("the reward function gives both" in found.fix) is (reward == 0.001)
     assert ("harder" in found.fix) is (severity == "info")

@@ -36,8 +36,8 @@ from liverl.importing.targets import (
 )
 from liverl.importing.values import Place, Scope, Unknown
 from liverl.plan.build import make_plan
+from liverl.plan.checkpoints import checkpoints
 from liverl.plan.verl_overrides import overrides
-from liverl.plan.verl_trainer import checkpoints
 from liverl.preflight.checkpoint import resumed
 from liverl_tui.cli.import_config import import_command
 
@@ -575,6 +575,18 @@ def test_several_train_files_go_on_as_they_are(tmp_path: Path) -> None:
     assert fixed.data.train_index == ""
     (note,) = [note for note in found.notices if "train_files" in note.what]
     assert note.what == "data.train_files: gone.parquet" and "a relative path" in note.why
+
+
+def test_a_reward_function_beside_a_script_is_found(tmp_path: Path) -> None:
+    """Its path was taken as it stood, and without a word: a configuration in another folder did not find it."""
+    words = "custom_reward_function.path=reward.py custom_reward_function.name=score"
+    found = _script(tmp_path, words)
+    (note,) = [note for note in found.notices if "reward.function" in note.what]
+    assert note.what == "reward.function: reward.py:score" and "a relative path" in note.why
+    (tmp_path / "reward.py").touch()
+    found = _script(tmp_path, words)
+    assert loaded(found, tmp_path).config.reward.function == f"{tmp_path}/reward.py:score"
+    assert not any("reward.function" in note.what for note in found.notices)
 
 
 def test_a_variable_that_stands_for_another_yields_to_it(tmp_path: Path) -> None:

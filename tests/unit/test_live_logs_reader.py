@@ -152,6 +152,17 @@ def test_lines_are_counted_once_as_they_are_written(run: Followed) -> None:
     assert run.path("r0").read_bytes()[last.last.offset :].decode() == text
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_request_of_a_client_that_failed_is_found_among_lines_without_news(
+    run: Followed, version: str, status: int
+) -> None:
+    """Such a line has neither the word error nor a text of the catalogue."""
+    told = f'INFO httpx HTTP Request: POST http://10.0.0.1:80/v1/messages "HTTP/{version} {status} It failed"'
+    run.write("trainer", *[f"step {number} goes on" for number in range(9)], told, *["goes on"] * 9)
+    assert failed(facts(run)) == {(status, ""): 1}
+
+
 def test_an_error_explains_the_request_behind_it_and_no_other(run: Followed) -> None:
     run.write("r0", "ERROR 01-30 16:17:00 [serving_chat.py:222] ValueError: no such tool", BAD, BAD)
     assert failed(facts(run)) == {(400, "ValueError: no such tool"): 1, (400, ""): 1}

@@ -65,6 +65,31 @@ def test_a_history_moves_by_one_column_and_only_when_its_time_is_over() -> None:
     assert later[:-1] == now[1:]
 
 
+@given(
+    st.lists(st.tuples(st.floats(-2 * SPAN_S, 6 * SPAN_S), SHARES, st.sampled_from(WIDTHS)), max_size=60),
+    st.floats(0, SPAN_S),
+)
+def test_a_history_that_was_drawn_before_is_the_same_as_a_new_one(
+    samples: list[tuple[float, float, int]], beyond: float
+) -> None:
+    """Columns without a new sample are kept from one drawing to the next."""
+    drawn = History()
+    for count, (at, share, width) in enumerate(samples, 1):
+        drawn.add(NOW + at, share)
+        new = History()
+        for when, value, _ in samples[:count]:
+            new.add(NOW + when, value)
+        assert drawn.cells(width, NOW + at + beyond) == new.cells(width, NOW + at + beyond)
+
+
+def test_a_history_forgets_what_is_long_gone_in_its_columns_too() -> None:
+    drawn = busy_for(SPAN_S)
+    assert drawn.cells(60, NOW).strip()
+    for second in range(0, int(4 * SPAN_S), 5):
+        drawn.add(NOW + 4 * SPAN_S + second, 0.5)
+    assert drawn.cells(60, NOW) == " " * 60
+
+
 def test_what_was_not_measured_is_blank() -> None:
     history = History()
     history.add(NOW, 0.5)

@@ -186,23 +186,29 @@ def test_who_comes_to_a_guide_by_search_is_told_how_to_install(page: str) -> Non
         assert "](../install.md" in "\n".join(text(page).splitlines()[:8])
 
 
-def test_the_script_that_converts_jsonl_makes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's script, with pyarrow's two calls replaced: it writes what the table is made of."""
+@pytest.mark.parametrize("name", ["train.jsonl", "theirs.parquet"])
+def test_the_script_that_converts_files_makes_rows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's script, with pyarrow's calls replaced: it writes what the table is made of."""
     (script,) = (block for block in blocks("docs/guides/your-rows.md") if "sys.argv" in block)
     written: list[tuple[list[dict[str, object]], str]] = []
     arrow, parquet = types.ModuleType("pyarrow"), types.ModuleType("pyarrow.parquet")
     vars(arrow).update(Table=types.SimpleNamespace(from_pylist=list), parquet=parquet)
-    vars(parquet).update(write_table=lambda rows, name: written.append((rows, name)))
+    theirs = [{"question": "3 + 4?", "answer": 7}, {"question": "1 + 1?", "answer": "2"}]
+    vars(parquet).update(
+        read_table=lambda _: types.SimpleNamespace(to_pylist=lambda: theirs),
+        write_table=lambda rows, name: written.append((rows, name)),
+    )
     monkeypatch.setitem(sys.modules, "pyarrow", arrow)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
-    lines = tmp_path / "train.jsonl"
-    lines.write_text(
-        '{"question": "3 + 4?", "answer": 7}\n\n{"question": "1 + 1?", "answer": "2"}\n', "utf-8"
-    )
+    lines = tmp_path / name
+    if name.endswith(".jsonl"):
+        lines.write_text("\n\n".join(map(json.dumps, theirs)) + "\n", "utf-8")
     monkeypatch.setattr(sys, "argv", ["to_parquet.py", str(lines), "train.parquet"])
     exec(compile(script, "to_parquet.py", "exec"), {})
-    ((rows, name),) = written
-    assert name == "train.parquet" and [row["reward_model"] for row in rows] == [
+    ((rows, made),) = written
+    assert made == "train.parquet" and [row["reward_model"] for row in rows] == [
         {"ground_truth": "7"},
         {"ground_truth": "2"},
     ]

@@ -57,14 +57,18 @@ def test_threads_of_the_kernel_are_read_once_and_processes_for_each_table(
 
 
 def test_a_table_lasts_until_another_one_is_read(scan: ProcessScan, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [10.0]
+    """By what it costs, not by how long others held it up: two tables in a row that show no process of a service are
+    what its next start waits for."""
+    now, cpu = [10.0], [1.0]
 
     def slow(before: object) -> dict[int, tuple[int, procfs.Proc]]:
-        now[0] += 2.0
+        now[0] += 20.0
+        cpu[0] += 2.0
         return {}
 
     monkeypatch.setattr(process_scan.procfs, "scan_again", slow)
     monkeypatch.setattr(process_scan.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(process_scan.time, "thread_time", lambda: cpu[0])
     scan._processes()
     assert (scan.tables, scan.table_lasts) == (1, 6.0)
     now[0] += 6.0

@@ -3,6 +3,9 @@
 The rows stand in ``rows/*.toml``, which take 0.1 s to read and check. So a packed copy of them is kept in the user's
 cache directory, which takes some milliseconds. It is made anew when a file of rows has changed, or when the copy is
 damaged, of another version, or not the user's own; where it cannot be kept, the files are read each time.
+
+Unpacked, the rows take ten times the memory of their copy. A process that may need them much later holds the copy
+(``hold``): an upgrade may replace the files meanwhile by some that it cannot read.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -26,20 +30,44 @@ from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary, read_regular
 
 ROWS = Path(__file__).parent / "rows"
-LARGEST = 64 << 20  # bytes of a packed catalogue that are read; it has about 1.3 million
+# Bytes of a packed catalogue that are read, and of what is in it; it has about 0.3 million, and 1.3 million unpacked
+LARGEST = 64 << 20
 _HASH = hashlib.sha256
 # What a packed catalogue begins with; then follow the digests of its files and of its rows, and the rows.
-_FORM = b"liverl rows 1\n"
+_FORM = b"liverl rows 2\n"
+
+
+class Packed:
+    """The rows of the files in a folder as they were when this was made, packed until somebody asks for them."""
+
+    def __init__(self, folder: Path, body: bytes) -> None:
+        """``body``: a verified copy of the rows."""
+        self._folder, self._body = folder, body
+
+    def rows(self) -> tuple[Signature, ...]:
+        """The rows, unpacked at each call.
+
+        Raises:
+            RowsError, OSError: see ``load``; only if the copy was verified and cannot be read all the same.
+        """
+        found = _unpack(self._body)
+        return read_rows(row_files(self._folder)) if found is None else found
+
+
+@cache
+def hold() -> Packed:
+    """All rows as they are now, for ``rows`` at any later time."""
+    try:
+        cache_dir = default_cache_dir() / "rows"
+    except RuntimeError:  # the user has no home
+        return Packed(ROWS, _pack(read_rows(row_files(ROWS))))
+    return packed(ROWS, cache_dir)
 
 
 @cache
 def rows() -> tuple[Signature, ...]:
     """All rows. Their order means nothing."""
-    try:
-        cache_dir = default_cache_dir() / "rows"
-    except RuntimeError:  # the user has no home
-        return read_rows(row_files(ROWS))
-    return load(ROWS, cache_dir)
+    return hold().rows()
 
 
 @cache
@@ -56,20 +84,24 @@ def load(folder: Path, cache_dir: Path) -> tuple[Signature, ...]:
         RowsError: see ``read_rows``.
         OSError: a file of rows cannot be read.
     """
+    return packed(folder, cache_dir).rows()
+
+
+def packed(folder: Path, cache_dir: Path) -> Packed:
+    """What ``load`` returns, packed; it raises the same."""
     digest = _digest(_files(folder))
     # One for each installation, so that two of them do not replace each other's.
     place = cache_dir / f"{_HASH(os.fsencode(folder)).hexdigest()[:16]}.pack"
-    packed = _unpacked(place, digest)
-    if packed is not None:
-        return packed
+    body = _read_copy(place, digest)
+    if body is not None:
+        return Packed(folder, body)
     files = row_files(folder)
     digest = _digest(files.items())  # of what is read now
-    found = read_rows(files)
-    body = msgspec.msgpack.encode(found)
+    body = _pack(read_rows(files))
     with suppress(OSError):  # no room, no permission: the next process reads the files again
         make_directory(cache_dir, 0o700)
         write_atomic(place, _FORM + digest + _HASH(body).digest() + body, 0o600, sync=False)
-    return found
+    return Packed(folder, body)
 
 
 def row_files(folder: Path) -> dict[str, bytes]:
@@ -95,7 +127,20 @@ def _digest(files: Iterable[tuple[str, bytes]]) -> bytes:
     return digest.digest()
 
 
-def _unpacked(place: Path, digest: bytes) -> tuple[Signature, ...] | None:
+def _pack(rows: tuple[Signature, ...]) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(rows))
+
+
+def _unpack(body: bytes) -> tuple[Signature, ...] | None:
+    """None if they cannot be read."""
+    try:
+        data = zlib.decompressobj().decompress(body, LARGEST)
+        return decode_msgpack(data, tuple[Signature, ...])
+    except (zlib.error, msgspec.DecodeError):
+        return None
+
+
+def _read_copy(place: Path, digest: bytes) -> bytes | None:
     """The packed rows; None if there are none of these files that can be trusted."""
     try:
         with open_binary(place) as file:
@@ -103,10 +148,9 @@ def _unpacked(place: Path, digest: bytes) -> tuple[Signature, ...] | None:
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
             data = file.read(LARGEST)
-        head = _FORM + digest
-        body = data[len(head) + len(digest) :]
-        if not data.startswith(head) or data[len(head) : len(head) + len(digest)] != _HASH(body).digest():
-            return None
-        return decode_msgpack(body, tuple[Signature, ...])
-    except (OSError, msgspec.DecodeError):
+    except OSError:
         return None
+    head = _FORM + digest
+    body = data[len(head) + len(digest) :]
+    trusted = data.startswith(head) and data[len(head) : len(head) + len(digest)] == _HASH(body).digest()
+    return body if trusted else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import islice
 
@@ -65,29 +65,37 @@ class Matcher:
     """A catalogue in use: its rows by their ids, and which of them a record matches. Whoever judges logs is given one:
     ours, or ours with the rules of a site (``causes.rules``).
 
-    Records are matched against ``signatures``: only those are asked whose needle stands in a record."""
+    Records are matched against ``signatures``: only those are asked whose needle stands in a record. They are indexed,
+    and got if a function gives them, when they are first needed: most backends never judge a log."""
 
-    def __init__(self, signatures: Sequence[Signature]) -> None:
+    def __init__(self, signatures: Sequence[Signature] | Callable[[], Sequence[Signature]]) -> None:
         self._signatures = signatures
-        self._needles = Needles(one.needle for one in signatures)
-        self._places: dict[str, list[int]] = {}
-        for place, one in enumerate(signatures):
-            self._places.setdefault(one.needle, []).append(place)
 
-    @property
+    @cached_property
     def rows(self) -> Sequence[Signature]:
         """Its rows; their order means nothing."""
-        return self._signatures
+        return self._signatures() if callable(self._signatures) else self._signatures
+
+    @cached_property
+    def _index(self) -> Needles:
+        return Needles(one.needle for one in self.rows)
+
+    @cached_property
+    def _of_needle(self) -> Mapping[str, list[Signature]]:
+        found: dict[str, list[Signature]] = {}
+        for one in self.rows:
+            found.setdefault(one.needle, []).append(one)
+        return found
 
     @cached_property
     def by_id(self) -> Mapping[str, Signature]:
         """Its rows by their id."""
-        return {row.id: row for row in self._signatures}
+        return {row.id: row for row in self.rows}
 
     @cached_property
     def needles(self) -> tuple[str, ...]:
         """What its rows look for first, without those that contain another one."""
-        every = {row.needle for row in self._signatures if row.needle}
+        every = {row.needle for row in self.rows if row.needle}
         index = Needles(every)
         return tuple(sorted(one for one in every if set(index.of(one)) == {one}))
 
@@ -104,9 +112,9 @@ class Matcher:
         whole = record.whole[:SEARCHED]
         # Of a long record only the ends are kept as lines, while its exceptions are all there.
         texts = (whole, *(one.text for one in record.raised))
-        needles = {"", *(needle for text in texts for needle in self._needles.of(text))}
-        places = (place for needle in needles for place in self._places.get(needle, ()))
-        found = (_match(record, whole, self._signatures[place]) for place in places)
+        needles = {"", *(needle for text in texts for needle in self._index.of(text))}
+        asked = (one for needle in needles for one in self._of_needle.get(needle, ()))
+        found = (_match(record, whole, one) for one in asked)
         return _ordered([match for match in found if match is not None])
 
 
@@ -143,7 +151,7 @@ _NAMES = re.compile(r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\
 @cache
 def whole() -> Matcher:
     """The matcher of the whole catalogue."""
-    return Matcher(rows())
+    return Matcher(rows)
 
 
 def _match(record: Record, whole: str, signature: Signature) -> Match | None:

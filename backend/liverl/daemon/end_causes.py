@@ -68,8 +68,7 @@ class EndCauses:
         self.ray = False
         self.ray_dir = ""
         self.load: Callable[[], float] = lambda: os.getloadavg()[0]
-        # Read before the first end: the package may be replaced while the run goes on.
-        self.matcher = matcher or whole()
+        self.matcher = matcher or whole()  # of rows as they were at the start, see ``matcher_of``
         self._run_dir = run_dir
         self._records = records
         self._instances = instances

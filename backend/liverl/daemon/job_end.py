@@ -16,8 +16,7 @@ from liverl.daemon.ending import Verdict
 from liverl.exit_codes import ExitCode
 from liverl.external.ray_job import RayJob, job_log
 from liverl.model import Cause, SubmittedJob
-from liverl.plan.spec import Plan
-from liverl.plan.steps import KEY as STEPS_KEY
+from liverl.plan.spec import STEPS_KEY, Plan
 from liverl.rundir.layout import RunDir
 from liverl.util.atomic_file import write_atomic
 

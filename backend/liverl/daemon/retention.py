@@ -25,7 +25,6 @@ from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import RefusedFileError
 from liverl.util.tree_size import allocated
 
-LOOK_S = 30.0  # seconds between two looks for steps whose files may go
 BUDGET_S = 2.0  # seconds of one look; the rest follows with the next one
 CUT_OFF_S = 3600.0  # seconds without a change after which a trial without a result is no longer running
 

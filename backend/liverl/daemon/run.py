@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,6 @@ from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.commands import Commands
 from liverl.daemon.data_check import environment_checks
 from liverl.daemon.reconfigure import Reconfiguration
-from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import STALL_PERIOD, Sampler
 from liverl.daemon.sandboxes import Sandboxes
@@ -47,6 +46,10 @@ from liverl.util.blocking_call import BlockingCalls
 from liverl.util.clocks import Moment
 from liverl.verl.replicas import VerlReplicas
 
+if TYPE_CHECKING:
+    from liverl.daemon.retention import Removed, Retention
+
+RETENTION_S = 30.0  # seconds between two looks for steps whose files may go
 CLOCKS_S = 5.0  # seconds between two looks at the clocks
 
 
@@ -151,10 +154,10 @@ class Run:
         self.metrics = MetricsServer(self.snapshot, supervisor.say)
         keep = settings.keep_steps
         self.sandboxes = Sandboxes(supervisor, settings.sweep_sandboxes)
-        self._retention = None if keep is None else Retention(run_dir / "trials", keep)
+        self._retention = None if keep is None else _retention(run_dir, keep)
         self._clocks = ClockJumps()
         self._trackers: dict[str, str] = {}  # those that an event has named
-        self._removals = BlockingCalls[list[Removed]]()
+        self._removals: BlockingCalls[list[Removed]] = BlockingCalls()
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
         stop = outcome.request_stop
@@ -229,7 +232,7 @@ class Run:
             retention.problem = f"files of earlier trials cannot be removed: {error}"
         if retention.problem != told:
             self.supervisor.say("retention", retention.problem, "warning")
-        return LOOK_S
+        return RETENTION_S
 
     async def _progress(self) -> int:
         await self.sampler.look_at_files()
@@ -317,6 +320,13 @@ class Run:
             CommandError: see ``Commands.run``.
         """
         return await self.commands.run(name, args, client)
+
+
+def _retention(run_dir: Path, keep_steps: int) -> Retention:
+    """Imported at the start of the runs that ask for it: few do, and it reads all that is written of a trial."""
+    from liverl.daemon.retention import Retention
+
+    return Retention(run_dir / "trials", keep_steps)
 
 
 def _on_disk(volumes: Iterable[Volume]) -> Iterator[Volume]:

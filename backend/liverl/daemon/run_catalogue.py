@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from liverl.causes.catalogue import hold
 from liverl.causes.match import Matcher, whole
 from liverl.causes.row_files import RowsError
 from liverl.causes.site.reading import read_rules
@@ -14,6 +15,7 @@ def matcher_of(plan: Plan, cannot_read: Callable[[str], None]) -> Matcher:
     """What the logs of the run are looked up in. Its rules were checked before the start; if they cannot be used any
     more, ``cannot_read`` is told why, and ours are used alone."""
     if not plan.settings.rules:
+        hold()  # as it is now: a run can outlive an upgrade
         return whole()
     try:
         return Matcher(read_rules(plan.settings.rules).rows)

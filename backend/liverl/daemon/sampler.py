@@ -43,7 +43,7 @@ from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import REWARD, RewardHistory
 from liverl.observe.step_sizes import StepSizes, disk_status
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume, VolumeWatch, is_low, largest
-from liverl.plan import verl_trainer
+from liverl.plan.checkpoints import checkpoints
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
 from liverl.sandboxes.kubernetes.seen import SeenPods
@@ -129,7 +129,7 @@ class SampledFacts:
 
 def _folders(run_dir: Path, plan: Plan) -> tuple[tuple[str, Path], ...]:
     """What the run keeps where: a folder may be a link or a mount of its own."""
-    below = ((TRIALS, run_dir / "trials"), ("checkpoints", verl_trainer.checkpoints(plan, run_dir)))
+    below = ((TRIALS, run_dir / "trials"), ("checkpoints", checkpoints(plan, run_dir)))
     return ((RUN_DIRECTORY, run_dir), *below, (SHARED_MEMORY, Path("/dev/shm")))
 
 

@@ -13,25 +13,28 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from liverl.model import MIRRORED, Cause, Inert, Symptom
+from liverl.util.late_pattern import late_pattern
 
 WORKERS = "harbor_runtime.num_workers"  # trials at once, where Harbor or the embedded trainer runs them
 # Where nothing holds trials back, all of a batch run at once: a smaller one has fewer of them. It cannot have more.
 BATCH = "training.train_batch_size"
 NOTHING = "no key of this run's configuration changes that"
-_FEWER = re.compile(rf"\b((?i:lower |halve |fewer \w+ at once \()){re.escape(WORKERS)}\b")
-_KEY = re.compile(r"(?<![\w./-])[a-z]\w*(?:\.[a-z]\w*)+(?![\w/])")
-_GPUS = re.compile(r"\b(?:more|fewer) GPUs\b|\bGPUs of their own\b|\bon its GPUs\b|\bif the GPUs have room\b")
+_FEWER = late_pattern(rf"\b((?i:lower |halve |fewer \w+ at once \()){re.escape(WORKERS)}\b")
+_KEY = late_pattern(r"(?<![\w./-])[a-z]\w*(?:\.[a-z]\w*)+(?![\w/])")
+_GPUS = late_pattern(
+    r"\b(?:more|fewer) GPUs\b|\bGPUs of their own\b|\bon its GPUs\b|\bif the GPUs have room\b"
+)
 _VERBS = (
     "add ask check compare disallow double drop end give halve keep leave let limit look lower make more open raise "
     "remove restart resume rule run save set shorten start stop use validate GPUs"
 )
 _VERB = rf"(?:first |then )?(?:{'|'.join(_VERBS.split())}) [\w']"
-_JOINT = re.compile(
+_JOINT = late_pattern(
     rf"(?P<end>; |\. (?=[A-Z])|, or (?={_VERB})|,? then (?={_VERB})|,? and then (?={_VERB})"
     rf"| or (?={_VERB})|, and (?=(?:check|look) [\w']))"
 )
 _WHOLE = ("; ", ". ")
-_BEGIN = re.compile(r"^(?:or|then|and|otherwise) ")
+_BEGIN = late_pattern(r"^(?:or|then|and|otherwise) ")
 _ITEM = r"(?:a (?:higher|lower) )?{key}(?:: [\w.]*\w)?"
 
 

@@ -20,14 +20,15 @@ import msgspec
 
 from liverl.environments.index import has_default_index
 from liverl.plan.spec import EnvironmentSpec
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import read_regular
 
 FORMAT = "# liverl lock 1"
 SHIPPED = Path(__file__).parent / "locks"
 MOST = 8 << 20  # bytes of a lock; that of LiteLLM has 250,000
-_PYTHON = re.compile(r"(?:>=)?3\.(\d+)")
-_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)\s*(?:;\s*([^\\]*?)\s*)?\\?")
-_HASH = re.compile(r"\s+--hash=sha256:[0-9a-f]{64}\s*\\?")
+_PYTHON = late_pattern(r"(?:>=)?3\.(\d+)")
+_PIN = late_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)\s*(?:;\s*([^\\]*?)\s*)?\\?")
+_HASH = late_pattern(r"\s+--hash=sha256:[0-9a-f]{64}\s*\\?")
 
 Source = Literal["default", "configured"]
 

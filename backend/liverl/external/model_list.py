@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-import yaml
-
 from liverl.engines import ENGINES
 from liverl.util.decode import Undecodable, decode_yaml
 
@@ -46,6 +44,8 @@ def read(text: str) -> Document:
 
 def render(document: Document) -> str:
     """YAML for ``document``, with its keys in their order."""
+    import yaml
+
     # Without allow_unicode: PyYAML would write some characters raw that it reads as line breaks (U+0085).
     return yaml.safe_dump(document, sort_keys=False, width=4096)
 

@@ -30,12 +30,13 @@ from liverl.proxy.keys import FOLDER as KEYS
 from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
 from liverl.rundir.log_names import LogName, read_log_name
 from liverl.util.checked_path import resolved
+from liverl.util.late_pattern import late_pattern
 
 # What LiveRL's launch scripts print before they start anything. Searched for in the first bytes of the output.
-_NAMED = re.compile(r"(?:^|\s)(train log|vLLM log|trials):\s+(\S.*?)\s*$", re.IGNORECASE)
+_NAMED = late_pattern(r"(?:^|\s)(train log|vLLM log|trials):\s+(\S.*?)\s*$", re.IGNORECASE)
 _SEARCHED = 1 << 20
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_STAMP = re.compile(r"-?(\d{8}-\d{6})$")  # at the end of the names that LiveRL makes, in UTC
+_UNSAFE = late_pattern(r"[^A-Za-z0-9._-]+")
+_STAMP = late_pattern(r"-?(\d{8}-\d{6})$")  # at the end of the names that LiveRL makes, in UTC
 _TOGETHER = 600.0  # seconds within which the hosts of one run start
 _FOLDERS = ("logs", "harbor_trials")  # in which LiveRL's scripts write
 _MOST_LOGS = 64  # maximum files that globs of the user's match

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.plan.ray import CLUSTER
+from liverl.rundir.layout import CLUSTER
 from liverl.util.decode import decode_json
 from liverl.util.private_file import NotPrivate, read_private
 

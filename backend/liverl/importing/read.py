@@ -32,9 +32,9 @@ from liverl.importing.targets import (
     WITHOUT_MEANING,
 )
 from liverl.importing.values import Place, Scope, Unknown, Untold, Value
+from liverl.plan.checkpoints import SAVED_TO
 from liverl.plan.hydra import text as hydra_text
 from liverl.plan.inherit import names_secret
-from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util import redact
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
@@ -55,7 +55,11 @@ _NOT_SPLIT = (
 _WANDB = "credentials.wandb_mode"
 _WANDB_MODES = ("online", "offline", "disabled")
 _VERLS_DEFAULT = "not set there: verl's default"
-_RELATIVE = "a relative path: it starts at the folder of the configuration; correct it where that is wrong"
+_REWARD = "reward.function"  # a file and a name
+_RELATIVE = (
+    "a relative path, and no such file near the script: the run looks for it from the folder of the configuration; "
+    "write the whole path if that is wrong"
+)
 _SECRET = "a secret is not taken: export it where the run is started"
 _NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
 # Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
@@ -646,6 +650,14 @@ def _absolute(builder: Builder, path: Path) -> None:
             builder.take(key, found, one.place, one.source, default=one.default)
         elif key != "model.model_path":
             builder.notice(f"{key}: {one.text}", one.place, _RELATIVE)
+    one = builder.values.get(_REWARD)
+    file, colon, name = one.text.rpartition(":") if one is not None else ("", "", "")
+    if one is not None and _is_relative(file):
+        found = _beside(path, file)
+        if found is not None:
+            builder.take(_REWARD, f"{found}{colon}{name}", one.place, one.source, default=one.default)
+        else:
+            builder.notice(f"{_REWARD}: {one.text}", one.place, _RELATIVE)
     for key in (TRAIN_FILES, VAL_FILES):
         word, place = builder.overrides.get(key, ("", Place("", 0)))
         sign_and_key, _, value = word.partition("=")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from liverl.logs.prefix_chain import split_prefixes
+from liverl.util.late_pattern import late_pattern
 
 # "[00:08<00:02,  2.83s/it, loss=0.3]", "[00:00, 251231.07 examples/s]"
-_BAR = re.compile(r"\[(?:\d{1,4}:)?\d\d:\d\d[<,][^\[\]\n]{1,200}\](?=\S)")
+_BAR = late_pattern(r"\[(?:\d{1,4}:)?\d\d:\d\d[<,][^\[\]\n]{1,200}\](?=\S)")
 
 
 _TRAINING = "Training Progress:"  # of verl's trainer, and of ours
 # Nothing but what tqdm draws: a value that somebody has put into the bar stands nowhere else
-_WHOLE = re.compile(
+_WHOLE = late_pattern(
     rf"\s*{_TRAINING}\s{{0,4}}(?:\d{{1,3}}%\|[\s\d#\u2588-\u258f]{{0,200}}\|?\s?)?\d{{1,12}}(?:/\d{{1,12}}|it)"
     r" \[[\d:]{4,12}(?:<[\d:?]{1,12})?(?:, {1,3}[\d.?]{1,10}(?:s/it|it/s))?\]\s*"
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from liverl.util.late_pattern import late_pattern
 
 # Behind the last line of a traceback: messages of several lines, as the libraries write them
@@ -53,6 +55,7 @@ _INTRODUCES = late_pattern(
 _EACH_LINE = late_pattern(r"npm (?:ERR!|error)(?: |$)|E: |fatal: ")
 RAY_TASK = "ray.exceptions.RayTaskError("  # its traceback in the worker follows, with its own last line
 _OVERRIDES = "Error executing job with overrides"
+_MOST_KNOWN, _SHORT = 1 << 9, 4096  # answers that are remembered, and characters of what each is about
 
 
 def continues_exception(text: str, previous: str) -> bool:
@@ -67,6 +70,12 @@ def continues_exception(text: str, previous: str) -> bool:
 
 def continues_message(text: str, first: str, previous: str) -> bool:
     """Whether an unindented line is of the message that begins with ``first``."""
+    short = len(text) + len(first) + len(previous) <= _SHORT
+    return (_continues if short else _continues.__wrapped__)(text, first, previous)
+
+
+@lru_cache(maxsize=_MOST_KNOWN)  # a program that starts again and again repeats its messages
+def _continues(text: str, first: str, previous: str) -> bool:
     each = _EACH_LINE.match(text)
     if each is not None and (
         first.startswith(each[0].rstrip()) or (each[0] == "fatal: " and first.startswith("error: "))
@@ -83,7 +92,8 @@ def continues_message(text: str, first: str, previous: str) -> bool:
 
 def names_field(text: str, previous: str) -> bool:
     """Whether a line is the name of a field that pydantic refuses: "0.type", "messages"."""
-    return _FIELDS_FOLLOW.search(previous) is not None and _FIELD.fullmatch(text.rstrip()) is not None
+    may = "validation error" in previous or "For further information visit " in previous
+    return may and _FIELDS_FOLLOW.search(previous) is not None and _FIELD.fullmatch(text.rstrip()) is not None
 
 
 def continues_raylet(text: str) -> bool:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 
+from liverl.util.late_pattern import late_pattern
+
 SURVIVED = 20  # a process that gave more signs than this after an error did not end by it
-_VERL_STEP = re.compile(r"(?:^|\s)step:\d+ - ")
+_VERL_STEP = late_pattern(r"(?:^|\s)step:\d+ - ")
 # A counter of a training loop with what it measured, as most trainers print it: "epoch 1 step 20 loss 0.31",
 # "iteration 100/ 1000 | consumed samples: ... | lm loss: 1.2E+00", "{'loss': 0.53, 'epoch': 0.1}"
-_LOOP = re.compile(
+_LOOP = late_pattern(
     r"\b(?:steps?|iteration|iter|epoch|episode|update)\b[\s:=#\[(]{0,3}\d[^\n]{0,300}?"
     r"\b(?:loss|reward|lr|learning[ _]rate|grad[ _]norm|acc|accuracy|kl|it/s|s/it|tokens/s)\b[^\n]{0,4}\d"
     r"|^\{'(?:train_|eval_)?(?:loss|reward|runtime)': ",
     re.IGNORECASE,
 )
 # What a program prints last if all of it went well: pytest's summary
-_PASSED = re.compile(
+_PASSED = late_pattern(
     r"=+ (?:\d{1,6} (?:skipped|deselected|x?passed|xfailed|warnings?), )*\d{1,6} passed"
     r"(?:, \d{1,6} (?:skipped|deselected|xfailed|xpassed|warnings?))* in [\d.]"
 )
-_FAILS = re.compile(r"rror\b|xception\b|\bnan\b", re.IGNORECASE)
+_FAILS = late_pattern(r"rror\b|xception\b|\bnan\b", re.IGNORECASE)
 
 
 def progress_of(text: str) -> int:

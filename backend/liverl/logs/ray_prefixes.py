@@ -8,11 +8,12 @@ cluster]``, unless ``RAY_DEDUP_LOGS=0``.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
-_PROCESS = re.compile(r"\((?:(?P<name>[^()\n]*?) )?pid=(?P<pid>\d{1,10})(?:, *ip=(?P<ip>[^(),\s]+))?\) ?")
-_REPEATED = re.compile(r" \[repeated (\d{1,9})x across cluster\](?: \(Ray dedup[^\n]*)?[ \r]*$")
+from liverl.util.late_pattern import late_pattern
+
+_PROCESS = late_pattern(r"\((?:(?P<name>[^()\n]*?) )?pid=(?P<pid>\d{1,10})(?:, *ip=(?P<ip>[^(),\s]+))?\) ?")
+_REPEATED = late_pattern(r" \[repeated (\d{1,9})x across cluster\](?: \(Ray dedup[^\n]*)?[ \r]*$")
 
 
 class LogProcess(NamedTuple):

@@ -176,7 +176,7 @@ class _Open:
 
     def _stamped_anew(self, head: LineHead) -> bool:
         """Whether a line goes on with a traceback that a logger writes line by line, each with its own time."""
-        if _TIMES.sub("", head.head) != _TIMES.sub("", self.head):
+        if _without_times(head.head) != _without_times(self.head):
             return False
         if self.ended:
             return bool(link_of(head.text))
@@ -241,6 +241,11 @@ class _Open:
         )
 
 
+@lru_cache(maxsize=MOST_KNOWN)
+def _without_times(head: str) -> str:
+    return _TIMES.sub("", head)
+
+
 def _kind_of(text: str, level: Level | None, *, raised: bool) -> Kind:
     if text.startswith("Exception ignored "):
         return "ignored"
@@ -291,10 +296,17 @@ class RecordReader:
     A record is complete when its writer writes something else, or has written nothing for ``STALE`` lines.
     """
 
-    def __init__(self, modified: float | None = None, offset: int = 0, zone: int | None = None) -> None:
+    def __init__(
+        self,
+        modified: float | None = None,
+        offset: int = 0,
+        zone: int | None = None,
+        other: RecordReader | None = None,
+    ) -> None:
         """``modified``: Unix time at which the log was last written, for stamps without a year or date; ``offset``:
-        of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``."""
-        self._resolver = Resolver(modified, zone)
+        of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``; ``other``: a reader of the
+        same log, whose stamps are near."""
+        self._resolver: Resolver = Resolver(modified, zone) if other is None else other._resolver
         self._offset = offset  # of the line that is being read
         self._line = bytearray()
         self._length = 0  # bytes of that line, with those that were left out
@@ -589,12 +601,20 @@ class RecordReader:
         if not self._may_release:
             return []
         self._may_release = False
-        first = min((waiting.offset for waiting in self._open.values()), default=None)
-        ready = [done for done in self._done if first is None or done.offset < first]
-        if not ready:
-            return []
-        self._done = [done for done in self._done if first is not None and done.offset >= first]
-        return [done.record() for done in sorted(ready, key=lambda done: done.offset)]
+        ready, later = self._done, []
+        if self._open:
+            first = min([waiting.offset for waiting in self._open.values()])
+            ready = [done for done in self._done if done.offset < first]
+            if not ready:
+                return []
+            if len(ready) < len(self._done):
+                later = [done for done in self._done if done.offset >= first]
+        self._done = later
+        return [done.record() for done in sorted(ready, key=_offset_of)]
+
+
+def _offset_of(done: _Open) -> int:
+    return done.offset
 
 
 def _pieces(line: str) -> list[str]:

@@ -7,6 +7,7 @@ the file are known after reading two blocks.
 
 from __future__ import annotations
 
+import operator
 import os
 from array import array
 from bisect import bisect_left
@@ -221,6 +222,5 @@ def _behind_newlines(data: bytes, base: int) -> Iterable[int]:
     """Return the offset after each newline of ``data``, which starts at offset ``base``."""
     pieces = data.split(b"\n")
     pieces.pop()
-    offsets = accumulate((len(piece) + 1 for piece in pieces), initial=base)
-    next(offsets)
-    return offsets
+    # In C from end to end: a log that grows by a megabyte a second has thousands of lines a second.
+    return map(operator.add, accumulate(map(len, pieces)), range(base + 1, base + 1 + len(pieces)))

@@ -28,9 +28,9 @@ from liverl.observe.metrics.names import key_in
 from liverl.observe.metrics.series import SeriesSet, series_of, validation_key
 from liverl.offline.checkpoint_aside import SetAside, is_aside, remove_if_empty, set_aside_folders, went_back
 from liverl.offline.clean_run import refusal
+from liverl.plan.checkpoints import checkpoints as folder_of
 from liverl.plan.moved import read_plan
 from liverl.plan.spec import Plan
-from liverl.plan.verl_trainer import checkpoints as folder_of
 from liverl.rundir.layout import RunDir
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON

@@ -46,7 +46,8 @@ class Compared(msgspec.Struct, frozen=True):
     ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``validation``:
     its newest score; ``step_seconds``: the median of its newest steps; ``seconds``: from the start of its newest
     attempt to its end, or to now; ``alerts``: ids of all that it had in any attempt, and ``told``: the same with
-    their words; ``unknown``: what could not be read, and why."""
+    their words; ``unknown``: what could not be read, and why; ``step_parts``: the seconds of a step by part, of its
+    newest steps, the longest first: those of ``step_time`` in ``status``; empty if its metrics do not say."""
 
     run: str
     run_dir: str
@@ -66,6 +67,7 @@ class Compared(msgspec.Struct, frozen=True):
     alerts: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     told: tuple[ToldAlert, ...] = ()
+    step_parts: dict[str, float] = {}
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -178,6 +180,7 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
         tuple(one.id for one in told),
         tuple(unknown),
         told,
+        _step_parts(now),
     )
     return compared, config, series
 
@@ -212,6 +215,13 @@ def _step_seconds(now: Snapshot | None, series: Mapping[str, Series]) -> float |
     key = key_in("seconds per step", series)
     known = [value for value in series[key].values if math.isfinite(value)] if key is not None else []
     return median(known[-NEWEST:]) if known else None
+
+
+def _step_parts(now: Snapshot | None) -> dict[str, float]:
+    if now is None or now.step_time is None:
+        return {}
+    whole = now.step_time.seconds
+    return {part: round(whole * share, 3) for part, share in now.step_time.shares.items()}
 
 
 def _planned(now: Snapshot | None) -> int | None:

@@ -28,6 +28,7 @@ from liverl.plan import (
     sessions,
     verl_trainer,
 )
+from liverl.plan.checkpoints import SAVED_TO
 from liverl.plan.hydra import HydraError
 from liverl.plan.notify import notify_plan
 from liverl.plan.spec import (
@@ -114,7 +115,7 @@ def _resumes_from(config: RunConfig) -> str:
         return ""
     if (sizing.override(config, "trainer.resume_mode") or "auto") != "auto":
         return ""
-    return str(sizing.override(config, verl_trainer.SAVED_TO) or "checkpoints")
+    return str(sizing.override(config, SAVED_TO) or "checkpoints")
 
 
 def _carrier(config: RunConfig) -> Carrier:

@@ -26,6 +26,7 @@ from liverl.plan.spec import (
     ServiceSpec,
 )
 from liverl.plan.verl_overrides import NAMESPACE
+from liverl.rundir.layout import CLUSTER
 from liverl.util.loopback import is_loopback
 
 NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
@@ -83,7 +84,6 @@ AGENT_PORTS = {
 # ``ray.worker_ports``, so that one range opens a firewall; the workers have the rest.
 NODE_PORTS = {"node_manager": "--node-manager-port", "object_manager": "--object-manager-port", **AGENT_PORTS}
 NODE_DEADLINE = 1800.0  # of a run whose Ray no other host joins, as in plans without the field; not used
-CLUSTER = "cluster.json"  # in the run directory: what the other hosts need to join
 _TEMP = "/tmp/lv-"
 _OWN_TEMP = re.compile(rf"{_TEMP}[0-9a-f]{{8}}")
 _DASHBOARD = 8265  # Ray's own default

@@ -24,6 +24,7 @@ from liverl.util import redact
 
 PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation|batch_end)(?::([\w.-]+))?\}")
 BATCH_END = "{batch_end}"
+STEPS_KEY = "training.total_steps"  # says how many steps a run owes, unless something else does
 TITLE = 80  # characters of a command that names a target of notifications
 # The host of a port that listens at the gateway of the bridge of Docker on this machine, which is found when the socket
 # is opened; without such a gateway the port is left out.

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from liverl.config import LoadedConfig
 from liverl.config.trainer_mode import fully_async
-from liverl.plan.spec import ServiceSpec
+from liverl.plan.spec import STEPS_KEY, ServiceSpec
 
-KEY = "training.total_steps"
 _PASSED = re.compile(r"\+{0,2}([\w.]+)=(\d+)")
 TOTAL = "trainer.total_training_steps"
 # Prompts of fully asynchronous training, and what a version of the parameters takes of them.
@@ -29,13 +28,13 @@ def steps_given(loaded: LoadedConfig, services: Sequence[ServiceSpec]) -> tuple[
     if kind == "verl":
         trainer = next((spec for spec in services if spec.ends_run), None)
         passed = _passed(() if trainer is None else trainer.argv, in_prompts=fully_async(loaded.config))
-        return passed, ("" if passed is None else KEY if passed == steps else "trainer.overrides")
+        return passed, ("" if passed is None else STEPS_KEY if passed == steps else "trainer.overrides")
     if steps is None or kind not in ("embedded", "command"):
         return None, ""
     if kind == "embedded":
-        return steps, KEY
-    where = (loaded.given or {}).get(KEY)
-    return (steps, f"{KEY} ({where})") if where is not None else (None, "")
+        return steps, STEPS_KEY
+    where = (loaded.given or {}).get(STEPS_KEY)
+    return (steps, f"{STEPS_KEY} ({where})") if where is not None else (None, "")
 
 
 def _passed(argv: Sequence[str], *, in_prompts: bool) -> int | None:

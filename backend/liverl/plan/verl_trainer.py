@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from liverl.config import conditions, sizing
@@ -18,7 +17,7 @@ from liverl.plan.guest_path import PATH, python_path, stub
 from liverl.plan.hydra import Override
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
-from liverl.plan.spec import BATCH_END, Dependency, FileSpec, Plan, Probe, Probes, RestartPolicy, ServiceSpec
+from liverl.plan.spec import BATCH_END, Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
 from liverl.plan.verl_overrides import overrides, token_routes
 from liverl.util.before_end import FILE, VARIABLE
 
@@ -35,7 +34,6 @@ READY = "all initialize finished, ready to fit"
 READY_ASYNC = "All components initialized successfully"
 MAIN = "verl.trainer.main_ppo"
 MAIN_ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
-SAVED_TO = "trainer.default_local_dir"  # verl's key
 SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle cores
 # $0 is the interpreter, $1 the directory. The model is created next to that directory and then renamed: two runs may
 # start at the same time, and a run that is stopped must not leave an incomplete model.
@@ -133,14 +131,6 @@ def smoke(config: RunConfig) -> ServiceSpec:
         files=(stub(PATH),),
         stage_parser="smoke",
     )
-
-
-def checkpoints(plan: Plan, run_dir: Path) -> Path:
-    """The directory to which verl saves, read from the command line of its trainer or of a launch script: its last
-    value counts. A relative one counts as the run's own: verl's workers resolve it where Ray starts them."""
-    words = [word.partition("=") for service in plan.services for word in service.argv]
-    values = [value.strip("'\"") for key, _, value in words if sizing.bare_key(key) == SAVED_TO]
-    return Path(values[-1]) if values and values[-1].startswith("/") else run_dir / "checkpoints"
 
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:

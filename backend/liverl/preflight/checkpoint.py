@@ -11,8 +11,8 @@ from liverl.config.schema import RunConfig
 from liverl.config.sizing import SizeError, override, trainer_gpus
 from liverl.model import Check
 from liverl.observe.checkpoints import newest_checkpoint
+from liverl.plan.checkpoints import SAVED_TO
 from liverl.plan.spec import Plan
-from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util.plural import quantity
 
 NAME = "checkpoint"

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from liverl.procs import procfs
 from liverl.procs.tree import Member
 from liverl.util.kernel_file import kernel_text
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
 from liverl.util.stack_signal import SIGNAL
 
@@ -30,9 +31,11 @@ SECONDS = 10.0  # for one process
 _ON_SIGNAL_S = 2.0
 ENDED = "it has ended"
 _CAN_PTRACE = 1 << 19  # CAP_SYS_PTRACE
-_COMMAND = re.compile(r"\AProcess \d+: .*?(?=^Python v\d)", re.DOTALL | re.MULTILINE)  # may hold secrets
-_NOT_PERMITTED = re.compile(r"permission denied|operation not permitted|\(os error (?:1|13)\)", re.IGNORECASE)
-_NOT_THERE = re.compile(r"function not implemented|\(os error 38\)", re.IGNORECASE)
+_COMMAND = late_pattern(r"\AProcess \d+: .*?(?=^Python v\d)", re.DOTALL | re.MULTILINE)  # may hold secrets
+_NOT_PERMITTED = late_pattern(
+    r"permission denied|operation not permitted|\(os error (?:1|13)\)", re.IGNORECASE
+)
+_NOT_THERE = late_pattern(r"function not implemented|\(os error 38\)", re.IGNORECASE)
 
 
 class Taken(NamedTuple):
@@ -236,7 +239,7 @@ def in_order(processes: Iterable[Member], titles: dict[int, str]) -> list[Member
     )
 
 
-_LATE = re.compile(  # what only serves Ray
+_LATE = late_pattern(  # what only serves Ray
     r"\bray[./](?:dashboard|_private|scripts|util[./]client|autoscaler)|ray::IDLE|ray-dashboard"
 )
 _EARLY = tuple(

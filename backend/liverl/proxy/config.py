@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-
 from liverl.util.decode import Undecodable, decode_yaml
 
 _VARIABLE = "os.environ/"  # LiteLLM replaces a text that begins with this by the value of a variable
@@ -107,6 +105,8 @@ def render_litellm_config(
             "disable_spend_logs": True,
         },
     }
+    import yaml
+
     return yaml.safe_dump(document, sort_keys=False)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Links to logs that a launch script writes elsewhere, among those of the services: its trainer's, the engines', and
 # the beginning of the names of those that the user lists.
 TRAIN_LOG, ENGINE_LOG, SCRIPT_LOG = "train-log", "vllm-log", "log-"
+CLUSTER = "cluster.json"  # in the run directory: what the other hosts of a run need to join
 HEARTBEAT_S = 30.0  # the backend touches backend.json this often
 HEARTBEAT_DEAD_S = 180.0  # six missed heartbeats; modification times on NFS lag up to 60 s
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from liverl.agents.harbor.docker_endpoint import Endpoint, endpoint
 from liverl.sandboxes.certificates import expires
+from liverl.util.late_pattern import late_pattern
 
 LONGEST = 300  # characters of a complaint that is shown as it is
 _PASS = "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH (a folder with ca.pem, cert.pem and key.pem), and name both in "
@@ -118,34 +119,34 @@ def _no_context(match: re.Match[str], where: Endpoint) -> str:
 
 
 _FAULTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], Endpoint], str]], ...] = (
-    (re.compile(r"x509: certificate signed by unknown authority"), _other_authority),
-    (re.compile(r"x509: certificate has expired or is not yet valid:?([^\n]{0,120})"), _server_expired),
+    (late_pattern(r"x509: certificate signed by unknown authority"), _other_authority),
+    (late_pattern(r"x509: certificate has expired or is not yet valid:?([^\n]{0,120})"), _server_expired),
     (
-        re.compile(
+        late_pattern(
             r"x509: (?:certificate is (?:not )?valid for|cannot validate certificate for|certificate relies on)"
             r"[^\n]{0,120}"
         ),
         _other_name,
     ),
     (
-        re.compile(
+        late_pattern(
             r"remote error: tls: (?:bad certificate|certificate required|expired certificate|revoked certificate|"
             r"unknown certificate(?: authority)?|unsupported certificate)"
         ),
         _client_refused,
     ),
-    (re.compile(r"https://[^\n]{1,300}(?:connection reset by peer|broken pipe|EOF)"), _no_good),
-    (re.compile(r"resolve docker endpoint: open ([^\n:]{1,300}\.pem): no such file"), _no_file),
-    (re.compile(r"tls: private key does not match public key"), _wrong_key),
-    (re.compile(r"Client sent an HTTP request to an HTTPS server"), _wants_tls),
+    (late_pattern(r"https://[^\n]{1,300}(?:connection reset by peer|broken pipe|EOF)"), _no_good),
+    (late_pattern(r"resolve docker endpoint: open ([^\n:]{1,300}\.pem): no such file"), _no_file),
+    (late_pattern(r"tls: private key does not match public key"), _wrong_key),
+    (late_pattern(r"Client sent an HTTP request to an HTTPS server"), _wants_tls),
     (
-        re.compile(
+        late_pattern(
             r"server gave HTTP response to HTTPS client|first record does not look like a TLS handshake"
         ),
         _plain,
     ),
     (
-        re.compile(r"context \"([^\"\n]{1,200})\"(?:: context not found| is not found on the file system)"),
+        late_pattern(r"context \"([^\"\n]{1,200})\"(?:: context not found| is not found on the file system)"),
         _no_context,
     ),
 )

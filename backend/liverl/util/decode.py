@@ -265,16 +265,19 @@ def _yaml_loader() -> Any:
 def _check_depth(data: Any) -> None:
     """Refuse JSON that is nested more than ``DEEPEST`` levels deep."""
     if isinstance(data, str):
-        if data.count("[") + data.count("{") <= DEEPEST:
+        if _removed(data, "[", "") + _removed(data, "{", "") <= DEEPEST:
             return
         raw = data.encode("utf-8", "surrogatepass")
     else:
         some = data if isinstance(data, (bytes, bytearray)) else bytes(data)
-        if some.count(b"[") + some.count(b"{") <= DEEPEST:
+        if _removed(some, b"[", b"") + _removed(some, b"{", b"") <= DEEPEST:
             return
         raw = bytes(some)
     # What is left are the brackets outside of texts; each round removes the innermost pairs.
-    raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NO_STRUCTURE)
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Most texts hold no bracket: their two quotes are next to each other. Without both, what is outside stays outside.
+    raw = raw.translate(_ONE_KIND, _NO_STRUCTURE).replace(b'""', b"")
     raw = b"".join(raw.split(b'"')[::2])
     for _ in range(DEEPEST):
         shorter = raw.replace(b"[]", b"")
@@ -285,6 +288,12 @@ def _check_depth(data: Any) -> None:
         raw = shorter
     if raw:
         raise Undecodable(f"it is nested more than {DEEPEST} levels deep")
+
+
+def _removed(data: Any, bracket: Any, nothing: Any) -> int:
+    """How many brackets of one kind there are, at most one more than ``DEEPEST``. To remove them takes a tenth of the
+    time of counting them in a long text."""
+    return len(data) - len(data.replace(bracket, nothing, DEEPEST + 1))
 
 
 def holds_anything(type: Any) -> bool:

@@ -27,6 +27,7 @@ from liverl.procs.shares import shares
 from liverl.serving.endpoint import ReplicaEndpoint
 from liverl.supervise.services import prepare, state_machine
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.late_pattern import late_pattern
 from liverl.verl.activity import ReplicaActivity
 from liverl.verl.discovery.address_client import AddressClientGone, Command, NodeAnswer, address_argv
 from liverl.verl.discovery.assess import Expectation, Rank, RankVerdict
@@ -45,11 +46,11 @@ _STATES: dict[str, ServiceState] = {
     "lost": "failed",
 }
 # What Ray says of an actor whose process ended by itself: it exited, or was ended by a signal that Ray did not send.
-_BY_ITSELF = re.compile(
+_BY_ITSELF = late_pattern(
     r"Worker exit type: SYSTEM_ERROR|unexpectedly exits|exit_type = SYSTEM_ERROR|ALIVE without an engine"
 )
 # Their hosts, their memory or a command ended these, whatever else is said.
-_NOT_BY_ITSELF = re.compile(
+_NOT_BY_ITSELF = late_pattern(
     r"ray\.kill|ray stop|node (?:has died|was terminated|is dead)|running low on memory|out[ _]?of[ _]?memory|"
     r"\bOOM\b|INTENDED|preempt",
     re.IGNORECASE,

@@ -7,7 +7,6 @@ and 2 Hz, this costs a thirtieth of the bytes of a ``DataTable`` with ``Sparklin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from liverl.util.visible import visible
+from liverl_tui.text.columns import columns_of, is_narrow
 from liverl_tui.text.themes import DARK, Palette
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 Span = tuple[str, str | Style]  # text, and the name of a style (or a style)
 GAP = 12  # columns: a shorter run of unchanged cells costs fewer bytes to send again than to skip
-
-
-# Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
-_NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
 
 
 class Row:
@@ -60,11 +56,6 @@ class Row:
         return visible("".join(text for text, _ in self.spans))
 
 
-def columns_of(text: str) -> int:
-    """The columns of a text without control characters."""
-    return len(text) if text.isascii() or _NARROW.fullmatch(text) else cell_len(text)
-
-
 def fit(text: str, width: int, align: str = "<") -> str:
     """``text`` in exactly ``width`` columns: cut with ``…``, or padded; control characters are made visible. ``align``:
     ``<`` left, ``>`` right, ``^`` centre."""
@@ -72,6 +63,8 @@ def fit(text: str, width: int, align: str = "<") -> str:
         return ""
     text = visible(text)
     columns = columns_of(text)
+    if columns > width and is_narrow(text):
+        return text[: width - 1] + "…"
     if columns > width:
         kept, used = [], 0
         for character in text:
@@ -103,8 +96,9 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
     styles: list[Style] = []
     used = 0
     for text, style in row.spans:
-        text = visible(text)
-        columns = columns_of(text)
+        if not text.isprintable():
+            text = visible(text)
+        columns = len(text) if text.isascii() else columns_of(text)
         if used + columns > width:
             text = fit(text, width - used)
             columns = width - used
@@ -128,7 +122,7 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
 
 def _narrow(strip: Strip) -> bool:
     """Whether every character is one column wide, so that its index in the text is its column."""
-    return all(text.isascii() or _NARROW.fullmatch(text) for text, _, _ in strip)
+    return is_narrow("".join([text for text, _, _ in strip]))
 
 
 def _cells(strip: Strip) -> list[tuple[str, Style | None]]:

@@ -20,11 +20,11 @@ class Part(Struct, frozen=True):
     several that are as long the last. ``kept``: the rank of all forms but the first, which then gives way earlier than
     they do; None: that of the first."""
 
-    rank: int
+    rank: float
     forms: tuple[Form, ...]
-    kept: int | None = None
+    kept: float | None = None
 
-    def rank_of(self, form: int) -> int:
+    def rank_of(self, form: int) -> float:
         """How early this form gives way to the next one."""
         return self.kept if form and self.kept is not None else self.rank
 
@@ -49,7 +49,8 @@ def pack(parts: Sequence[Part], width: int, gap: str = "  ") -> Row:
         if not shortenable:
             break
         chosen[max(shortenable, key=lambda i: (parts[i].rank_of(chosen[i]), sizes[i][chosen[i]], i))] += 1
-    for index in sorted(range(len(parts)), key=lambda i: parts[i].rank):  # use the room that is left over
+    # Use the room that is left over, for what gave way last first.
+    for index in sorted(range(len(parts)), key=lambda i: parts[i].rank_of(max(0, chosen[i] - 1))):
         while chosen[index]:
             chosen[index] -= 1
             if not fits():

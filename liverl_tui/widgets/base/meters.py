@@ -35,25 +35,28 @@ class History:
     history that moved with each sample would send all of its characters with each sample.
     """
 
-    __slots__ = ("_drawn", "_sums")
+    __slots__ = ("_bins", "_columns", "_sums")
 
     def __init__(self) -> None:
         # number of the bin of BIN_S -> sum and count of its samples
         self._sums: dict[int, tuple[float, int]] = {}
-        # (width, last column) -> the text last made for them; emptied by each sample
-        self._drawn: dict[tuple[int, int], str] = {}
+        self._bins = 1  # bins of a column when the history was drawn last
+        self._columns: dict[
+            int, str
+        ] = {}  # number of a column of that drawing -> its character, until a sample comes
 
     def add(self, at: float, share: float | None) -> None:
         """Add a ratio 0..1 measured at ``at`` (seconds), in any order; None is no sample."""
         if share is None:
             return
-        self._drawn.clear()
         number = int(at // BIN_S)
+        self._columns.pop(number // self._bins, None)
         total, count = self._sums.get(number, (0.0, 0))
         self._sums[number] = (total + share, count + 1)
         if len(self._sums) > 4 * SPAN_S / BIN_S:
             newest = max(self._sums)
             self._sums = {n: s for n, s in self._sums.items() if n > newest - 2 * SPAN_S / BIN_S}
+            self._columns.clear()
 
     def cells(self, width: int, end: float) -> str:
         """The history up to ``end`` (seconds) in exactly ``width`` columns, ``end`` in the last one. ``width``: one of
@@ -62,10 +65,12 @@ class History:
             return ""
         bins = int(SPAN_S / BIN_S) // width
         last = int(end // BIN_S) // bins
-        if (width, last) not in self._drawn:
-            columns = range(last - width + 1, last + 1)
-            self._drawn = {(width, last): "".join(level(self._mean(n * bins, bins)) for n in columns)}
-        return self._drawn[width, last]
+        before = self._columns if bins == self._bins else {}
+        self._bins = bins
+        self._columns = {
+            n: before.get(n) or level(self._mean(n * bins, bins)) for n in range(last - width + 1, last + 1)
+        }
+        return "".join(self._columns.values())
 
     def _mean(self, first: int, bins: int) -> float | None:
         """The mean of the samples in ``bins`` bins from ``first`` on; None without any."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from liverl_tui.widgets.base.cells import Row, Span, columns_of, fit
+from liverl_tui.text.columns import columns_of
+from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.fitting import Column
 
 

@@ -131,8 +131,9 @@ def group_facts(group: Group, context: RowContext) -> GroupFacts:
 
 
 def _attention(group: Group, newest: int | None) -> int:
-    """The place of a group: 0 with a flagged trial that needs attention, 1 in the newest step, else after these."""
-    best = min(attention(head, newest) for head in group.trials)
+    """The place of a group, whose trials are in the first order: 0 with a flagged trial that needs attention, 1 in the
+    newest step, else after these."""
+    best = attention(group.trials[0], newest)
     if len(group.trials) == 1:
         return best
     return min(best, 1) if best < EARLIER_STEPS else best

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from liverl.model import TrialHead, TrialsStatus
+from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.groups import equal_groups, group_of
 from liverl.observe.trials.query import parse, without
 from liverl.util.plural import quantity
@@ -99,6 +99,7 @@ class TrialsPane(RowsPane):
         self._paths: Sequence[str] = []  # of all trials that are known, whether listed or not
         self._listing = Listing()
         self._tallies: dict[str, Tally] = {}
+        self._steps_counted: dict[int, StepTrials] = {}  # what ``_tallies`` were made of
         self._tally = Tally(None)  # of the chosen step, from what was read
         self._grouped = True
         self._opened: set[str] = set()  # the groups whose trials have rows
@@ -149,7 +150,7 @@ class TrialsPane(RowsPane):
         names, wanted = replica_names(self._view.snapshot), self.arrangement.drawn
         ids = short_ids(trials)
         self._row_context = RowContext(self._clock.now(), self._view.link, names, equal, wanted, ids)
-        self._tallies = {f"{_STEP}{tally.step}": tally for tally in map(tally_of, self._status.steps)}
+        self._tallies = self._counted(self._status.steps)
         self._tally = tally_heads(step, trials) if step is not None else Tally(None)
         if self._table:
             self._names = list(super()._arrange())
@@ -163,6 +164,17 @@ class TrialsPane(RowsPane):
         if self.arrangement.marks:
             groups = (group.name for group in groups_of(trials))
             self.arrangement.forget_others({*self._paths, *groups, *self._names})
+
+    def _counted(self, steps: Sequence[StepTrials]) -> dict[str, Tally]:
+        """The tallies of ``steps`` by the keys of their rows. Those of steps that are as before are kept: a view
+        changes one or two of many."""
+        before, self._steps_counted = self._steps_counted, {step.step: step for step in steps}
+        return {
+            (key := f"{_STEP}{step.step}"): self._tallies[key]
+            if before.get(step.step) == step
+            else tally_of(step)
+            for step in steps
+        }
 
     @property
     def _in_whole(self) -> bool:
@@ -427,7 +439,8 @@ class TrialsPane(RowsPane):
         """Whether groups come first and none is open: then all rows have the columns of groups."""
         if self._in_groups and not self._opened and self.sorting is not None:
             return bool(self._listing.groups)
-        return bool(self._names) and not self._opened and self._names[0] in (*self._listing.groups, UNTOUCHED)
+        first = self._names[0] if self._names and not self._opened else ""
+        return first == UNTOUCHED or first in self._listing.groups
 
     def row(self, key: str, width: int) -> Row:
         """One trial, one group or one step as a line."""

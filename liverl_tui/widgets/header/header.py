@@ -34,6 +34,8 @@ from liverl_tui.widgets.header.learning import learning_parts
 from liverl_tui.widgets.header.stages import Stage, stages
 
 _NONE: Form = ()  # leaves a part out
+# The rank of how far the run is, and of when it is done: the words of an alert (1) give way before these.
+_WHEN = 0.5
 _NEXT = ("> ", "rule")  # between the stages of a start
 ROWS_FOR_NEWS = 20  # rows of a terminal from which on the header has a third one for alerts and news
 
@@ -212,7 +214,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
         of = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
         step = snapshot.step or 0
         short: Form = ((f"{step}{of}", "strong"),)
-        parts.append(Part(1, ((*short, (" steps done", "dim")), short, _NONE)))
+        parts.append(Part(1, ((*short, (" steps done", "dim")), short, _NONE), kept=_WHEN))
         rest = remaining(snapshot) if state == "running" and not over else None
         stalled = stalled_for(snapshot) if state == "running" and not over else None
         if stalled is not None:
@@ -220,7 +222,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 Part(1, ((("stalled ", "warn"), (age(stalled), "warn")), (("stalled", "warn"),), _NONE))
             )
         if rest is not None:
-            parts.append(Part(1, ((("ETA ", "dim"), (time_left(rest), "text")), _NONE)))
+            parts.append(Part(_WHEN, ((("ETA ", "dim"), (time_left(rest), "text")), _NONE)))
     parts += _job_end(snapshot, now)
     parts += learning_parts(snapshot)
     if snapshot.policy_version is not None:

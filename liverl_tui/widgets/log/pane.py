@@ -50,6 +50,8 @@ class LogsPane(LogView):
         self._actor = ""  # whose lines that filter shows, in words
         self._selected: str | None = None  # the tab of what is selected in another pane
         self._before_selection = ALL  # the tab before that
+        # What stands before the lines that are drawn now: whether a clock does, and the columns of the service.
+        self._drawn_before = False, 0
         self._places: list[tuple[int, int, str]] = []  # (first column, end, name) of the tabs in the bar
 
     # -- facts
@@ -60,10 +62,11 @@ class LogsPane(LogView):
         self._update_visibility()
         run = cast(Source, self.app.source).run  # type: ignore[attr-defined]
         services = _logged(view.snapshot)
-        current = {s.name: run.path / s.log for s in services if s.log is not None}
+        logs = {s.name: s.log for s in services if s.log is not None}
         names = tuple(s.name for s in services)
-        if (run, names, current) != self._sent:
-            self._sent = run, names, current
+        if (run, names, logs) != self._sent:
+            self._sent = run, names, logs
+            current = {name: run.path / log for name, log in logs.items()}
             own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
             self.do(partial(LogSession.set_run, run=run, services=names, current=current, own=own))
         if view.snapshot is not None:
@@ -243,27 +246,35 @@ class LogsPane(LogView):
     def _margin(self) -> int:
         if self._active != ALL:
             return super()._margin()
-        clock = CLOCK if self.content_size.width >= CLOCK_FROM else 0
+        clock = CLOCK if self._has_clock() else 0
         return clock + self._name_width() + 1 + super()._margin()
+
+    def _has_clock(self) -> bool:
+        return self._active == ALL and self.content_size.width >= CLOCK_FROM
 
     def _name_width(self) -> int:
         longest = max((len(tab.name) for tab in self.tabs()), default=0)
         return min(SERVICE, longest)
+
+    def _body_rows(self, width: int, room: int, cursor: int | None) -> list[Row]:
+        self._drawn_before = self._has_clock(), self._name_width()
+        return super()._body_rows(width, room, cursor)
 
     def _lead(self, line: LogLine, margin: int) -> list[Span]:
         """In the tab of all services also the time, dim if the line does not say it itself, and the service."""
         mark = super()._lead(line, margin)
         if self._active != ALL:
             return mark
-        name = fit(line.service, self._name_width()) + " ", self._colours.get(line.service, "dim")
-        if self.content_size.width < CLOCK_FROM:
+        has_clock, columns = self._drawn_before
+        name = fit(line.service, columns) + " ", self._colours.get(line.service, "dim")
+        if not has_clock:
             return [name, *mark]
         clock, own = (line.clock.text, line.clock.own) if line.clock is not None else ("", False)
         return [(f"{clock:<{CLOCK}}", "text" if own else "dim"), name, *mark]
 
     def _shortened(self, line: LogLine) -> int:
         """In the tab of all services what the columns before the line say: process, level, time."""
-        if self._active != ALL or self.content_size.width < CLOCK_FROM:
+        if not self._drawn_before[0]:
             return 0
         return head_length(colourless(line.text))
 

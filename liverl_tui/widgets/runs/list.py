@@ -38,8 +38,8 @@ def state_of(run: RunListed) -> Span:
     return (f"{word} {one_line(run.host or UNKNOWN)}" if run.state == "elsewhere" else word), style
 
 
-# What a column of ten has room for.
-_SHORT = {"too early to say": "too early", "no clear trend": "no trend", "nearly all solved": "nearly all"}
+# What a column of ten has room for: whole words, which are as true as the longer ones.
+_SHORT = {"too early to say": "too early", "no clear trend": "unclear", "nearly all solved": "few fail"}
 
 
 def reward_of(run: RunListed) -> str:

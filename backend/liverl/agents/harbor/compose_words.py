@@ -8,15 +8,17 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from liverl.util.late_pattern import late_pattern
+
 BUILD_ERROR, START_ERROR = "SandboxBuildError", "SandboxStartError"
 LONGEST = 400  # characters of what is told
 WHOLE = "; what Docker Compose printed is in exception.txt of the trial"  # behind the words, in our own trials' ends
 _HEAD = "Docker compose command failed for environment "
 # ``harbor/environments/docker/docker.py``, _run_docker_compose_command, of Harbor 0.25.
-_STDOUT = re.compile(r"\. Return code: (-?\d{1,6})\. Stdout: ")
+_STDOUT = late_pattern(r"\. Return code: (-?\d{1,6})\. Stdout: ")
 _STDERR = ". Stderr: "
 # Behind the last of the files that Harbor names: what follows ``exec`` is an agent's own.
-_COMMAND = re.compile(
+_COMMAND = late_pattern(
     r"\.(?:json|ya?ml) (build|up|pull|create|start)(?: --?[\w-]{1,40}(?:[= ][\w.-]{1,60})?){0,8}$"
 )
 _LARGEST = 1 << 20  # characters of a message that are looked at, its last ones
@@ -24,22 +26,22 @@ _LINES = 40  # last lines of a step that are looked at
 _SHOWN = 2  # of these that are told
 _STEP, _LINE = 160, 200  # characters of a step and of a line that are told
 _DASHES = "------"
-_AT = re.compile(r"^(?:#\d{1,4} )?\d{1,6}\.\d{1,4} ")  # seconds of a line of BuildKit's
+_AT = late_pattern(r"^(?:#\d{1,4} )?\d{1,6}\.\d{1,4} ")  # seconds of a line of BuildKit's
 # `` > [main 2/3] RUN make:``; the stage has a name only in some versions.
-_FAILED_STEP = re.compile(r"^ > (?:\[[^\]\n]{1,200}\] )?(?P<step>.{1,4000}?):?$")
-_EXIT = re.compile(r"(?:did not complete successfully: |\]: )exit code: (?P<code>\d{1,3})")
-_SOLVE = re.compile(r"^(?:target [\w.-]{1,100}: |ERROR: ){0,2}failed to solve: (?P<why>.{1,4000})$")
-_CLASSIC = re.compile(
+_FAILED_STEP = late_pattern(r"^ > (?:\[[^\]\n]{1,200}\] )?(?P<step>.{1,4000}?):?$")
+_EXIT = late_pattern(r"(?:did not complete successfully: |\]: )exit code: (?P<code>\d{1,3})")
+_SOLVE = late_pattern(r"^(?:target [\w.-]{1,100}: |ERROR: ){0,2}failed to solve: (?P<why>.{1,4000})$")
+_CLASSIC = late_pattern(
     r"^(?:ERROR: )?.{0,200}?The command '(?P<step>.{1,4000}?)' returned a non-zero code: (?P<code>\d{1,3})"
 )
-_CLASSIC_BEGIN = re.compile(r"^ ---> |^Step \d{1,4}/\d{1,4} : ")
+_CLASSIC_BEGIN = late_pattern(r"^ ---> |^Step \d{1,4}/\d{1,4} : ")
 # What a client wraps around the reason.
-_WRAPPED = re.compile(
+_WRAPPED = late_pattern(
     r"^(?:rpc error: code = \w{1,40} desc = |failed to solve with frontend [\w.-]{1,60}: "
     r"|failed to create LLB definition: |failed to solve: )"
 )
-_SHELL = re.compile(r"^/bin/(?:ba|a)?sh -\w{1,6} ")
-_ERROR = re.compile(
+_SHELL = late_pattern(r"^/bin/(?:ba|a)?sh -\w{1,6} ")
+_ERROR = late_pattern(
     r"\b(?:error|fatal|failed|failure|cannot|can't|could not|unable|denied|not found|no such|no matching|invalid|"
     r"missing|unknown)\b",
     re.IGNORECASE,

@@ -7,18 +7,19 @@ import re
 import msgspec
 
 from liverl.rundir.commands import any_port, port_fix
+from liverl.util.late_pattern import late_pattern
 
 # ``liverl.plan.spec.PortSpec.words``: held by somebody, or not to be had (a privileged number, an address in TIME_WAIT)
-_PORT = re.compile(
+_PORT = late_pattern(
     r"\bport (?P<port>\d{1,5})(?: \((?P<key>\w{1,40}\.\w{1,40})\))? is held by\b"
     r"(?: your (?:live )?run (?P<run>[^\n]{1,4096}?) \(pid \d)?"  # words of rundir.holders.held_by
 )
-_LISTEN = re.compile(r"\bcannot listen on port (?P<port>\d{1,5}) \((?P<key>\w{1,40}\.\w{1,40})\) of\b")
-_GPUS = re.compile(
+_LISTEN = late_pattern(r"\bcannot listen on port (?P<port>\d{1,5}) \((?P<key>\w{1,40}\.\w{1,40})\) of\b")
+_GPUS = late_pattern(
     r"\bneeds? \d{1,6} GPUs?, \d{1,6} of (?P<all>\d{1,6}) free(?P<outside> \(\d{1,6} more are outside)?"
 )
-_FULL = re.compile(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded")
-_OTHERS = re.compile(r"GPU \d{1,6}: (?:[^,]* \+ )?(?:foreign pid \d|unknown \(pid namespace\))")
+_FULL = late_pattern(r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded")
+_OTHERS = late_pattern(r"GPU \d{1,6}: (?:[^,]* \+ )?(?:foreign pid \d|unknown \(pid namespace\))")
 
 
 class Refused(msgspec.Struct, frozen=True):

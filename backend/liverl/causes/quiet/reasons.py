@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.quiet.owed import Owed, Passed
 from liverl.causes.quiet.told import Submitted, Told
+from liverl.util.late_pattern import late_pattern
 from liverl.util.plural import plural, quantity
 
 JOB = "job-submitted"
@@ -32,7 +33,7 @@ _GO_ON = "then resume the run"
 
 
 # What a script leaves running that trains nothing: Ray, engines, proxies, and tools of a shell.
-_HELPERS = re.compile(
+_HELPERS = late_pattern(
     r"raylet|gcs_server|ray::|ray\b|\bray[._/]|dashboard|log_monitor|runtime_env|litellm|vllm|sglang|wandb|"
     r"multiprocessing|resource_tracker|default_worker\.py|setup_worker\.py|monitor\.py|agent\.py|"
     r"^(?:tee|tail|cat|sleep|sed|grep|awk|ts|nvidia-smi|rsync|ssh|docker|redis-server|prometheus|ld-linux\S*)\b|"

@@ -6,9 +6,8 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate, count
-from operator import add
-from typing import Any, BinaryIO
+from itertools import accumulate
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -26,8 +25,8 @@ HEAD = 16 << 20  # of those, bytes of its beginning
 SHAPES = 1 << 14  # shapes of lines that tell nothing which are remembered,
 SHAPED = 400  # and bytes of such a line; of a longer one its hash
 LONGEST = 1 << 16  # bytes of one line that are looked at
-SEARCHED = 1 << 11  # searches in lines that are remembered,
-REMEMBERED = 4096  # and characters of such a line
+SEARCHED = 1 << 9  # lines of which it is remembered what was found in them,
+REMEMBERED = 4096  # and bytes of such a line
 MOST_BARS = 200  # bars with different totals that are remembered
 SHOWN = 200  # characters of a line that are kept
 _TRAINING = r"training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?"
@@ -121,7 +120,7 @@ _FAILED = late_pattern(
 )
 _LOGGED = late_pattern(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
 # A line that ``_EXITED`` or ``_FAILED`` matches has one of these words. A digit in it says whether it was a success.
-_DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished|\*\*\* \[", re.IGNORECASE)
+_DECIDED_BY_DIGITS = late_pattern(rb"exit|code|status|inished|\*\*\* \[", re.IGNORECASE)
 # verl prints it in its last step, which its bar may not show any more.
 _FINAL = "Final validation metrics"
 _TRAINS = late_pattern(
@@ -136,7 +135,7 @@ _NEEDLES = tuple(
         b"status;actor_rollout;main_;verl.trainer;TrainRayActor"
     ).split(b";")
 )
-_LOOKED_AT = re.compile(
+_LOOKED_AT = late_pattern(
     rb"tep[:=#\[ ]|train_steps |teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|"
     rb"val_only|"
     rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
@@ -180,6 +179,24 @@ def _remembered(shape: bytes) -> bytes | int:
     return shape if len(shape) <= SHAPED else hash(shape)
 
 
+class _Part(NamedTuple):
+    """A part of a line that may tell something. ``own``: see ``Listening._line``; ``found``: what patterns have found
+    in it so far."""
+
+    text: str
+    own: bool
+    found: dict[re.Pattern[str], Any]
+
+
+def _parts(line: bytes) -> tuple[_Part, ...]:
+    """The parts of a line, none if it tells nothing."""
+    if not _LOOKED_AT.search(line):
+        return ()
+    texts = colourless(line[:LONGEST].decode("utf-8", "replace")).split("\r")
+    split = [without_prefix(text.strip()) for text in texts if text.strip()]
+    return tuple(_Part(rest.strip(), not prefix, {}) for prefix, rest in split)
+
+
 class Listening:
     """Reads a log block by block; collects the facts of ``Told``. ``log``: its path as shown; None without a file;
     ``on_step``: called with each line that has the numbers of a training step, ``on_resumed`` with a step from which
@@ -201,7 +218,10 @@ class Listening:
         self._silent: set[bytes] = set()
         self._silent_long: set[int] = set()  # of longer ones the 64-bit hash
         self._telling: set[bytes | int] = set()  # likewise of lines with a needle that have told something
-        self._searched: dict[tuple[re.Pattern[str], str], re.Match[str] | None] = {}  # of the last lines
+        self._searched: dict[
+            bytes, tuple[_Part, ...]
+        ] = {}  # lines: starts of a program print many that are equal
+        self._found_in: dict[re.Pattern[str], Any] = {}  # of the part that is being read
         self._proofs: dict[str, Evidence] = {}
         self._found: dict[str, Any] = {}
         self._jobs: dict[str, Submitted] = {}
@@ -281,25 +301,30 @@ class Listening:
 
     def hear(self, data: bytes, offset: int) -> None:
         """Read further whole lines. ``offset``: where they begin in the log."""
-        lines, shapes = data.split(b"\n"), data.translate(_ZEROS).split(b"\n")
-        new = set(shapes) - self._silent
-        if new:
-            places = [place for place, shape in enumerate(shapes) if shape in new]
-            places = [
-                p for p in places if len(shapes[p]) <= SHAPED or hash(shapes[p]) not in self._silent_long
-            ]
-            asked = [place for place in places if _remembered(shapes[place]) not in self._telling]
-            with_needle = {asked[number] for number in _with_needle([lines[place] for place in asked])}
-            ends = list(map(add, accumulate(map(len, lines)), count(offset)))
-            for place in places:
-                line, shape = lines[place], shapes[place]
-                if shape in self._silent:
-                    continue
-                may_tell = place in with_needle or _remembered(shape) in self._telling
-                if may_tell and self._tells(line, ends[place] - len(line), ends[place]):
-                    self._remember_telling(shape)
-                else:
-                    self._remember_silent(line, shape)
+        shapes = data.translate(_ZEROS).split(b"\n")  # each as long as its line
+        silent = bytes(map(self._silent.__contains__, shapes))
+        lines: list[
+            tuple[int, bytes, bytes]
+        ] = []  # where each begins that may tell something, itself and its shape
+        begin = before = 0
+        place = silent.find(0)
+        while place >= 0:
+            shape = shapes[place]
+            begin += sum(map(len, shapes[before:place])) + place - before
+            if len(shape) <= SHAPED or hash(shape) not in self._silent_long:
+                lines.append((begin, data[begin : begin + len(shape)], shape))
+            before = place
+            place = silent.find(0, place + 1)
+        asked = [n for n, (_, _, shape) in enumerate(lines) if _remembered(shape) not in self._telling]
+        with_needle = {asked[number] for number in _with_needle([lines[n][1] for n in asked])}
+        for number, (begin, line, shape) in enumerate(lines):
+            if shape in self._silent:
+                continue
+            may_tell = number in with_needle or _remembered(shape) in self._telling
+            if may_tell and self._tells(line, offset + begin, offset + begin + len(line)):
+                self._remember_telling(shape)
+            else:
+                self._remember_silent(line, shape)
         self._read_to = max(self._read_to, offset + len(data))
 
     def _remember_telling(self, shape: bytes) -> None:
@@ -321,14 +346,19 @@ class Listening:
 
     def _tells(self, line: bytes, begin: int, end: int) -> bool:
         """Read a line; whether it, or one that differs in the values of digits only, tells anything."""
-        if not _LOOKED_AT.search(line):
-            return False
         self._at, self._heard = begin, False
-        for part in colourless(line[:LONGEST].decode("utf-8", "replace")).split("\r"):
-            if part.strip():
-                prefix, rest = without_prefix(part.strip())
-                self._line(rest.strip(), end, own=not prefix)
+        for part in self._searched.get(line) or self._parts(line):
+            self._found_in = part.found
+            self._line(part.text, end, own=part.own)
         return self._heard
+
+    def _parts(self, line: bytes) -> tuple[_Part, ...]:
+        parts = _parts(line)
+        if parts and len(line) <= REMEMBERED:
+            if len(self._searched) >= SEARCHED:
+                self._searched.clear()
+            self._searched[line] = parts
+        return parts
 
     def _match(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
         match = self._search(pattern, text)
@@ -336,15 +366,11 @@ class Listening:
         return match
 
     def _search(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-        """What a pattern finds. Starts of a program print many lines that are equal to the byte."""
+        """What a pattern finds in the part that is being read."""
         try:
-            return self._searched[pattern, text]
+            match: re.Match[str] | None = self._found_in[pattern]
         except KeyError:
-            match = pattern.search(text)
-        if len(text) <= REMEMBERED:
-            if len(self._searched) >= SEARCHED:
-                self._searched.clear()
-            self._searched[pattern, text] = match
+            match = self._found_in[pattern] = pattern.search(text)
         return match
 
     def _line(self, text: str, end: int, *, own: bool) -> None:
@@ -419,7 +445,10 @@ class Listening:
 
     def _keys(self, text: str) -> None:
         """Values of the configuration that a trainer has printed, or of a command line."""
-        for name, sign, value in _KEY.findall(text):
+        pairs = self._found_in.get(_KEY)
+        if pairs is None:
+            pairs = self._found_in[_KEY] = _KEY.findall(text)
+        for name, sign, value in pairs:
             self._heard = True
             if name == "val_only":
                 self._tell(val_only=value.lower() == "true")

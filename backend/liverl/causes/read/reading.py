@@ -20,6 +20,7 @@ from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
 from liverl.logs.tracebacks import BEGINS
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 20  # bytes read at a time
@@ -36,10 +37,10 @@ _ROUTED_POST = "http_request{method=POST "  # of SGLang's router
 _THROUGHPUT = b"Avg prompt throughput"
 # Runs of lines by the letters of what they are (``shapes``). Healthy lines and those of level info often take turns:
 # they are passed over as one run, but for runs of the latter with words that are counted.
-_RUNS = re.compile(rb"R[Rbimf]*+|(?P<healthy>(?:i++(?!m))?h++(?:i++(?!m)|h++)*+)|[im]++|b++|f++|d++|x++")
-_OF_REPEATED = re.compile(rb"[Rbimf]*+")
-_ALIKE = re.compile(rb"R++|b++|[im]++|f++")
-_BARE_OR_NOT = re.compile(rb"b++|[Rimf]++")
+_RUNS = late_pattern(rb"R[Rbimf]*+|(?P<healthy>(?:i++(?!m))?h++(?:i++(?!m)|h++)*+)|[im]++|b++|f++|d++|x++")
+_OF_REPEATED = late_pattern(rb"[Rbimf]*+")
+_ALIKE = late_pattern(rb"R++|b++|[im]++|f++")
+_BARE_OR_NOT = late_pattern(rb"b++|[Rimf]++")
 
 
 class NotTextError(OSError):
@@ -361,7 +362,7 @@ class _Reading:
         """A line that was passed over, as a record."""
         if line is None:
             return None
-        reader = RecordReader(self._modified, line[0], self._zone)
+        reader = RecordReader(self._modified, line[0], self._zone, self._reader)
         return next(iter((*reader.feed(line[1]), *reader.end())), None)
 
     def result(self, shown: str, modified: float) -> LogRecords:

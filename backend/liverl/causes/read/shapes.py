@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, count, repeat
 from operator import add
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.prefixes import colourless
 from liverl.logs.progress import progress_of
 from liverl.logs.text import last_state
+from liverl.util.late_pattern import late_pattern
 
 # What a line may be, as one byte: the lines of a block are then a string, in which expressions find their runs
 HEALTHY = ord("h")  # a sign that the process works
@@ -39,42 +40,48 @@ _PREFIX = (
     rb"(?:\x1b\[[\d;]{0,12}m|\([^()\n]{1,120}\) |\[rank\d{1,5}\]: ?|[\w.-]{1,60} {1,40}\| "
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-][\d:]{4,5}) |\d{1,5}: )*+"
 )
-# Lines that a healthy run writes by the thousand: answers, NCCL's details, vLLM's throughput
-_HEALTHY = re.compile(
-    rb"(?:" + _PREFIX + rb"(?:"
-    rb'INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
+_OF_RAY = rb"(?:\x1b\[[\d;]{0,12}m\([^()\n]{1,120}\)\x1b\[[\d;]{0,12}m )?+"  # in colours
+# Lines that a healthy run writes by the thousand: answers (of SGLang with a stamp), NCCL's details, vLLM's throughput
+_HEALTHY = late_pattern(
+    rb"(?:" + _OF_RAY + _PREFIX + rb"(?:"
+    rb'(?:\[\d{4}-\d\d-\d\d [\d:]{8}\] )?+INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
     rb"|(?:\[[\d: .T/-]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] (?:[^\s:]{1,60}:\d+ )?NCCL INFO [^\n]*+"
     rb"|INFO \d\d-\d\d [\d:]{8} \[[^\]\n]{1,60}\] Engine \d+: Avg prompt throughput[^\n]*+"
     rb")\n)++"
 )
-_INFO = re.compile(
+_OF_LEVEL_INFO = (
     _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
 )
-_EVENT = re.compile(
-    _PREFIX + rb"(?:\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3})?(?:WARN|WARNING|ERROR|CRITICAL)[ :]"
+_INFO = late_pattern(_OF_LEVEL_INFO)
+# It ends what its writer has written above it, and so is read like a bare one, while that may go on
+_INFO_OF_RAY = late_pattern(_OF_RAY.replace(b")?+", b")") + _OF_LEVEL_INFO)
+_EVENT = late_pattern(
+    _OF_RAY + _PREFIX + rb"(?:\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3})?(?:WARN|WARNING|ERROR|CRITICAL)[ :]"
 )
 # What may be a part of a record of several lines, or be followed by one
-_PART = re.compile(
+_PART = late_pattern(
     rb"Traceback|File \"|handling of|direct cause|(?:Error|Exception|Interrupt|Exit)\b|[\]:|] {2,}|[:,({\[\\] *$|[|^~]"
 )
 # What a bare line must not have: the level of C++ loggers, which digits tell, and the words of failures
-_LETTER = re.compile(rb"(?:^|[\[\s,])[WEFC](?:\d{3,4} \d\d:| \d+ \d+\]| [\w./-]{1,80}:\d)")
-_WORDS = re.compile(
+_LETTER = late_pattern(rb"(?:^|[\[\s,])[WEFC](?:\d{3,4} \d\d:| \d+ \d+\]| [\w./-]{1,80}:\d)")
+_WORDS = late_pattern(
     rb"rror|ERR|ail|FAIL|illed|rminated|bort|ault|SIG|atal|FATAL|arning|WARN|level|everity|panic"
 )
 # What begins a record of another kind than a line, or goes on with one
-_RECORD = re.compile(
+_RECORD = late_pattern(
     rb"xception|raceback|handling of|direct cause|File \"|rocess |^[|+]|\bstep:|Application startup complete|HTTP/"
     rb"|nterrupt|npm |^E: "
 )
 # What is counted in healthy lines, as it stands in the shape of a line
 SIGNS = (b'" T', b"Avg prompt throughput", b'"POST /')
+_ANSWERED = late_pattern(b'" 2')  # to search for it takes half as long as to replace it
 _DIGITS = b"0123456789"
 _ZEROES = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _NO_DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))
 # Signs with lines that are settled behind them, events, and lines of which each is looked at
-_STATEFUL = re.compile(rb"[hs][bimRhs]*+|e++|[urd]++")
+_STATEFUL = late_pattern(rb"[hs][bimRhs]*+|e++|[urd]++")
 _SETTLED = b"bimR"
+MOST_ASKED, ASKED = 1 << 9, 4096  # texts that were asked about which are remembered, and characters of one
 FEW = 16  # events of which each is counted by itself
 _ALWAYS = (b"step:", b"Application startup complete", b": smg::response: ", b": Router ready | workers: ")
 
@@ -86,14 +93,19 @@ class Lines(NamedTuple):
     ends: list[int]
 
 
+@lru_cache(maxsize=4)
+def _indexes(needles: tuple[str, ...]) -> tuple[Needles, Needles]:
+    """Of the needles, and of those with digits without these. It takes 11 ms for those of the catalogue, which all logs
+    are read with."""
+    bare = (bare for needle in needles if (bare := needle.translate(_NO_DIGITS)) != needle)
+    return Needles(needles), Needles(bare)
+
+
 class Shapes:
     """``needles``: what the catalogue's signatures look for."""
 
     def __init__(self, needles: Sequence[str]) -> None:
-        self._needles = Needles(needles)
-        self._without_digits = Needles(
-            bare for needle in needles if (bare := needle.translate(_NO_DIGITS)) != needle
-        )
+        self._needles, self._without_digits = _indexes(tuple(needles))
         self._known: dict[bytes, int] = {}
         self._long: dict[int, int] = {}  # of longer lines by the 64-bit hash of their shapes
         self._events: dict[bytes, int] = {}  # how many of a shape there were since the last healthy sign
@@ -103,13 +115,15 @@ class Shapes:
         self._without: set[bytes | int] = set()  # shapes of texts without a needle
         # Texts with a needle that has no digits, each of theirs as a zero
         self._with: set[bytes | int] = set()
+        self._asked: dict[str, bool] = {}  # the last texts, to the letter, and whether they have a needle
 
     def of(self, data: bytes) -> Lines:
         """What each line of ``data`` is. One without its newline is READ."""
         lines = data.split(b"\n")
         rest = lines.pop()  # it is no whole line
         # An answer 2xx differs from others by a digit alone.
-        shapes = data.replace(b'" 2', b'" T').translate(None, _DIGITS).split(b"\n")
+        marked = data.replace(b'" 2', b'" T') if _ANSWERED.search(data) else data
+        shapes = marked.translate(None, _DIGITS).split(b"\n")
         del shapes[-1]
         codes = bytearray(map(self._known.get, shapes, repeat(_UNKNOWN)))
         if self._settled:
@@ -156,6 +170,16 @@ class Shapes:
 
     def has_needle(self, text: str) -> bool:
         """Whether the catalogue looks for something in ``text``."""
+        known = self._asked.get(text)
+        if known is None:
+            known = self._has_needle(text)
+            if len(text) <= ASKED:
+                if len(self._asked) >= MOST_ASKED:
+                    self._asked.clear()
+                self._asked[text] = known
+        return known
+
+    def _has_needle(self, text: str) -> bool:
         raw = text.encode("utf-8", "surrogatepass")
         shape = _remembered(raw.translate(None, _DIGITS))
         if shape in self._without:
@@ -221,6 +245,8 @@ class Shapes:
             return _ANY
         if _INFO.fullmatch(line + b"\n"):
             return SIGNED if any(words in shape for words in SIGNS) else INFO
+        if _INFO_OF_RAY.fullmatch(line + b"\n"):
+            return BARE
         if len(line) > LONGEST or _LETTER.search(line) or _RECORD.search(line):
             return _ANY
         text = split_prefixes(colourless(last_state(line).decode("utf-8", "replace"))).text

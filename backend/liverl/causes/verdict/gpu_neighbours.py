@@ -7,15 +7,16 @@ import re
 from msgspec.structs import replace
 
 from liverl.causes.finding import Explanation
+from liverl.util.late_pattern import late_pattern
 
 # torch c10/cuda/CUDACachingAllocator.cpp: "GPU 0 has a total capacity of 79.10 GiB of which 1.61 GiB is free. Process
 # 4711 has 70.00 GiB memory in use. Including non-PyTorch memory, this process has 7.48 GiB memory in use."
-_OTHER = re.compile(
+_OTHER = late_pattern(
     r"\bProcess (?P<pid>\d{1,10}) has (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) memory in use"
 )
-_OWN = re.compile(r"\bthis process has (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) memory in use")
-_TOTAL = re.compile(r"\btotal capacity of (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB)")
-_PYTORCH = re.compile(r"\b(?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) is allocated by PyTorch")
+_OWN = late_pattern(r"\bthis process has (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) memory in use")
+_TOTAL = late_pattern(r"\btotal capacity of (?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB)")
+_PYTORCH = late_pattern(r"\b(?P<size>[\d.]{1,12}) (?P<unit>bytes|[KMG]iB) is allocated by PyTorch")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _MOST = 0.5  # of the GPU's memory: from here on another process is said first
 

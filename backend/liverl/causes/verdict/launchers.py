@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from typing import NamedTuple
 
-_ENDED = re.compile(
+from liverl.util.late_pattern import late_pattern
+
+_ENDED = late_pattern(
     r"\(exitcode: -(\d{1,2})\)|exitcode  : -(\d{1,2}) |exits with return code = -(\d{1,2})\b"
     r"|command failed with exit code -(\d{1,2})\b|\[exit code=-(\d{1,2})\]"
     r"|command terminated with exit code (1(?:29|3\d|4[0-3]))\b"

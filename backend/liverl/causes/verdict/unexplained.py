@@ -34,6 +34,7 @@ from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.uncaught import UNCAUGHT
 from liverl.causes.verdict.words import ending, explained, of_exits, point, short, signal_of
 from liverl.logs.record import Record
+from liverl.util.late_pattern import late_pattern
 
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
 # Begins the title of a verdict whose error the catalogue knows as a consequence
@@ -56,7 +57,7 @@ _WHO_STOPPED_IT = (
     "Look for who stopped it: a user, a time limit of the batch system, or a parent process that ended."
 )
 # The last line of servers that got a signal to stop: uvicorn and vLLM, and liverl's own.
-_SHUT_DOWN = re.compile(
+_SHUT_DOWN = late_pattern(
     r"Finished server process \[|liverl-(?:sessions|proxy): (?:generation \d+ )?(?:has )?stopped"
 )
 _SHELL_SIGNALS = tuple((re.compile(rf"\b{name}\b"), number) for name, number in NAMED.items())

@@ -12,7 +12,7 @@ from liverl.diagnose.catalogue.course import evidence, newest, tells
 from liverl.diagnose.catalogue.metrics import flat_steps, solved
 from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
-from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
+from liverl.diagnose.catalogue.reward_levels import CAN_FAIL, KEEP, level_of
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
 from liverl.observe.metrics.recent import RecentSteps
@@ -54,7 +54,11 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
       is wrong: try it by hand on that answer
     - all rewards are the lowest, and the answers are bad -> the tasks are too hard: take easier ones, or a stronger
       model
-    - all rewards are the highest -> the step is solved: nothing, or leave out tasks that are always solved
+    - all rewards are the highest, and a trial is as good as its reward says (``liverl-tui trials show TRIAL``) -> the
+      step is solved: let the run go on, or leave out tasks that are always solved
+    - all rewards are the highest, and a trial is not as good as that -> the verifier or the reward function cannot
+      fail, or the policy has found a gap in it: close the gap, and go back to the checkpoint before it
+      (``liverl-tui checkpoints back``)
     - all rewards are the same value between -> compare a good and a bad answer: if both got it, the reward function
       does not tell them apart; else use harder tasks
     """
@@ -78,7 +82,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
         "solved": (
             f"step {step.step} is solved: all rewards are {reward:g}",
             f"{every}: the policy solves these tasks in every trial, so there is nothing left to learn from them",
-            f"{KEEP}, or leave out those that are always solved",
+            f"{KEEP}, or leave out those that are always solved; {CAN_FAIL}",
         ),
         "same": (
             f"no learning signal in step {step.step}",

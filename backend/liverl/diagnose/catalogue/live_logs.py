@@ -251,7 +251,7 @@ def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
     found: dict[tuple[int, str], dict[tuple[str, str], _Failing]] = {}
     named: set[tuple[int, str]] = set()  # that a complaint explains
     for log in window.beside.live_logs if now.state in GOING else ():
-        service = now.service(log.service)
+        service = now.service(log.service) if log.failed else None
         if service is None or service.state not in SERVING:
             continue  # while it starts, it answers 404 or 503
         begin = max(now.at - FAILED_S, service.ready_at or 0.0)

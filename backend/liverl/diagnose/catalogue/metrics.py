@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_course
 from liverl.diagnose.catalogue.go_back import GO_BACK
-from liverl.diagnose.catalogue.reward_levels import KEEP, level_of
+from liverl.diagnose.catalogue.reward_levels import CAN_FAIL, KEEP, level_of
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, RewardCourse, StepMetrics, Symptom
 from liverl.observe.metrics.names import LEARNED, keys_of
@@ -172,7 +172,7 @@ def reward_flat(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 _SOLVED = "the policy solves every task, so there is nothing left to learn from them"
-_HARDER = f"{KEEP}; if a trial is not as good as its reward says, check that the verifier can fail"
+_HARDER = f"{KEEP}; {CAN_FAIL}"
 
 
 def solved(window: Window) -> RewardCourse | None:

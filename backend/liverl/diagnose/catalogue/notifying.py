@@ -21,6 +21,8 @@ def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:
     - the cause says that a command ended with an error -> run that command by hand
     - the cause has a status of 429 or 5xx -> nothing: it is tried again
     """
+    if not window.beside.unreached:
+        return
     run = run_option(window.now.run_dir)
     for target in window.beside.unreached:
         waiting = f"{target.waiting} message{'' if target.waiting == 1 else 's'}"

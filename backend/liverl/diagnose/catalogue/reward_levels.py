@@ -12,6 +12,8 @@ KEEP = (
     "nothing is broken: let the run end, or stop it and keep its newest checkpoint. "
     "To continue training, use harder tasks"
 )
+# A verifier that cannot fail, and a policy that has found its gap, look like solved tasks.
+CAN_FAIL = "if a trial is not as good as its reward says, check that the verifier can fail"
 
 
 def level_of(reward: float, seen: Iterable[float]) -> Level:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from liverl.diagnose.where.bottleneck import LEAST_SHARE, LEAST_STEPS, NOUNS, QUEUED
 from liverl.diagnose.where.parts import GENERATE, OTHER
 from liverl.model import StepTime
@@ -40,10 +42,22 @@ def lines(time: StepTime) -> list[str]:
     return told
 
 
+def part_words(part: str) -> str:
+    """What people read of a part of a step: ``the model``."""
+    return "the rest" if part == OTHER else _WORDS.get(part, part)
+
+
+def rollouts_whole(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by part, with the rollouts as one part in place of what their trials waited for."""
+    waits = [value for part, value in seconds.items() if part in NOUNS]
+    rest = {part: value for part, value in seconds.items() if part not in NOUNS}
+    return {GENERATE: rest.pop(GENERATE, 0.0) + sum(waits), **rest} if waits else rest
+
+
 def shares_words(time: StepTime) -> str:
     """``the model 81 %, tools 18 %, the rest 1 %``."""
     named = {
-        _WORDS.get(part, part): round(100 * share)
+        part_words(part): round(100 * share)
         for part, share in time.shares.items()
         if share >= SEEN and part != OTHER
     }

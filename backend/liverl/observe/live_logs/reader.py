@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from liverl.causes.inputs.places import at_its_line
 from liverl.causes.match import Matcher, whole
-from liverl.logs.access_lines import posts_in
+from liverl.logs.access_lines import line_kinds, posts_in
 from liverl.logs.follow import Follower
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
@@ -33,6 +33,7 @@ from liverl.observe.live_logs.counting import Counter, Counts
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.observe.live_logs.responses import Response, message_of, response_of, short
 from liverl.observe.live_logs.watched import Watched
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
 
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
@@ -47,7 +48,6 @@ AHEAD_S = 60.0  # seconds by which a stamp may lie ahead of our clock
 LONGEST = 1 << 18  # bytes of an unfinished line that are kept
 MOST_ERRORS = 16  # errors before requests that are answered later
 BEFORE = 16 << 10  # bytes before a failed request in which the error that explains it was written
-_DIGITS = b"0123456789"
 _POST = b'"POST '  # of an access line; the polls of health checks and scrapers are GETs
 # Work that was done. Health checks are answered, and a throughput of 0.0 is logged, while an engine hangs.
 _SIGN = "|".join(
@@ -58,28 +58,37 @@ _SIGN = "|".join(
         r"(?:^|\s)step:\d+ - ",
     )
 )
-# One of them stands in each sign. To find a text takes a thirtieth of the time of the search with the expression.
+# One of them stands in each sign; none has a digit. To find a text takes a thirtieth of the time of the search with the
+# expression.
 _OF_SIGNS = (_POST, b"method=POST ", b"generation throughput: ", b"step:")
-_SIGN_IN_BLOCK = re.compile(_SIGN.encode(), re.MULTILINE)
-_SIGN_IN_LINE = re.compile(_SIGN)
+_SIGN_IN_BLOCK = late_pattern(_SIGN.encode(), re.MULTILINE)
+_SIGN_IN_LINE = late_pattern(_SIGN)
 # Of which one stands in most parts of a log that matter.
 _ERRORS = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
 _STATUSES = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
+_BARE_STATUSES = (b'" ', b"/. ")  # the same without digits
+_NUMBERS = late_pattern(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
 _KEY = 120  # characters of a message by which requests that failed alike are told from others
 
 
-def _matters(block: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether something in whole lines must be looked at. Logs repeat few lines, but for their digits."""
-    kinds = b"\n".join({*block.translate(None, _DIGITS).split(b"\n")})
-    if any(text in kinds for text in _ERRORS) or any(text in block for text in _STATUSES):
+def _matters(block: bytes, kinds: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether something in whole lines must be looked at. ``kinds``: their ``line_kinds``."""
+    if any(text in kinds for text in _ERRORS):
+        return True
+    if any(bare in kinds for bare in _BARE_STATUSES) and any(text in block for text in _STATUSES):
         return True
     return any(bare in kinds and (bare == needle or needle in block) for bare, needle in needles)
 
 
-def _has_sign(block: bytes) -> bool:
-    """Whether whole lines show work that was done."""
-    return any(text in block for text in _OF_SIGNS) and _SIGN_IN_BLOCK.search(block) is not None
+def _has_sign(block: bytes, kinds: bytes) -> bool:
+    """Whether whole lines show work that was done. ``kinds``: their ``line_kinds``."""
+    return any(text in kinds for text in _OF_SIGNS) and _SIGN_IN_BLOCK.search(block) is not None
+
+
+def _is_post(text: str) -> bool:
+    """Whether a record is the access line of a request of a trial."""
+    line = text.encode()
+    return bool(posts_in(line, line_kinds(line)))
 
 
 class StampedTimes:
@@ -233,9 +242,10 @@ class LogReader:
             block = lines[place:end]
             known_at = self._time(offset + place)
             at = self._at = self._now if known_at is None else known_at
-            if (answers := posts_in(block)) and known_at is not None:
+            kinds = line_kinds(block)
+            if (answers := posts_in(block, kinds)) and known_at is not None:
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
-            matters = _matters(block, self._watched.needles)
+            matters = _matters(block, kinds, self._watched.needles)
             if fed >= MOST_FED:
                 self._left_out.add(self._now, len(block))
                 self._records.skip(len(block))
@@ -246,7 +256,7 @@ class LogReader:
                     found = self._take(record, at) or found
             else:
                 self._records.skip(len(block))
-                if _has_sign(block):
+                if _has_sign(block, kinds):
                     self._sign(at)
             self._hot = matters
             place = end
@@ -299,7 +309,7 @@ class LogReader:
         alike = _NUMBERS.sub("#", response.message[: 4 * _KEY])[:_KEY]
         key = (response.status, response.request, response.ours, alike)
         self._failed.add(key, _Failed(response, sighting), sighting.at, number)
-        if not response.ours and posts_in(record.text.encode()):
+        if not response.ours and _is_post(record.text):
             self._answered.add(sighting.at, -number)
 
     def _error_before(self, record: Record) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import msgspec
 from liverl.engines.tool_formats import PARSER_KEY
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import Undecodable, decode_json, decode_yaml
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import read_regular
 
 FILES = ("harbor_verl_*.yaml", "agent_loop_config*.yaml", "harbor_verl_*.yml", "agent_loop_config*.yml")
@@ -32,11 +32,11 @@ _SKIPPED = (
     *("harbor_trials", "trials", "logs", "checkpoints", "wandb", "outputs"),
     *("node_modules", "__pycache__", "site-packages"),
 )
-_LINE = re.compile(
+_LINE = late_pattern(
     r"""^\s*(?:-\s+)?["']?(?:tool[-_]call[-_]parser|tool[-_]parser)["']?\s*:\s*(?P<value>[^#\n]*)"""
 )
-_DEFAULT = re.compile(rf"(?:{'|'.join(VARIABLES)})\s*(?::-|:=|-|,)\s*[\"']?([\w-]+)")
-_NAME = re.compile(r"[A-Za-z][\w-]*")
+_DEFAULT = late_pattern(rf"(?:{'|'.join(VARIABLES)})\s*(?::-|:=|-|,)\s*[\"']?([\w-]+)")
+_NAME = late_pattern(r"[A-Za-z][\w-]*")
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -79,6 +79,8 @@ FORMATS: tuple[Callable[[Mapping[str, Any]], Spans], ...] = (harbor_spans, own_s
 
 def begun_spans(begun: Mapping[str, Any]) -> Spans:
     """The phases in a ``phases.json``: each ends where the next one begins."""
+    if not begun:
+        return {}
     times = [(phase, at) for phase in PHASES if (at := moment(begun.get(phase))) is not None]
     times.sort(key=lambda one: one[1])
     ends: list[float | None] = [*(at for _, at in times[1:]), None]
@@ -146,6 +148,8 @@ def spent_on(head: TrialHead) -> str:
 def waited(head: TrialHead) -> dict[str, float]:
     """The seconds of an ended trial by what it waited for, in the words of ``waits_for``, or ``agent`` where its calls
     have no durations, or where it did nothing between them."""
+    if not head.phases:
+        return {}
     parts = {WAITS[phase]: spent for phase, spent in head.phases.items() if phase in WAITS}
     agent, model = head.phases.get("agent"), head.model_seconds
     if agent is not None and model is None:

@@ -31,9 +31,11 @@ def text_preview(text: str) -> str:
 def short(text: str) -> str:
     """``text`` in one line of at most ``LONGEST`` characters, all of which UTF-8 can encode."""
     text = text.strip()
+    if not text:
+        return ""
     words = " ".join(text[: 8 * LONGEST].split())
     cut = words if len(words) <= LONGEST and len(text) <= 8 * LONGEST else f"{words[: LONGEST - 1]}…"
-    return cut.encode("utf-8", "replace").decode()
+    return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
 
 
 def _values(arguments: object) -> str:

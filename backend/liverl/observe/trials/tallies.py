@@ -217,17 +217,24 @@ class StepTallies:
 
     def add(self, head: TrialHead, start: int) -> None:
         """Count one trial of the trainer's start number ``start``."""
-        self._steps.setdefault(head.step, {}).setdefault(start, Tally()).add(head)
+        self._of(head.step, start).add(head)
 
     def put(self, step: int, start: int, tally: Tally) -> None:
         """Add the counts of trials of one step, which the trainer's start number ``start`` ran."""
-        self._steps.setdefault(step, {}).setdefault(start, Tally()).take(tally)
+        self._of(step, start).take(tally)
+
+    def _of(self, step: int | None, start: int) -> Tally:
+        starts = self._steps.setdefault(step, {})
+        tally = starts.get(start)
+        if tally is None:
+            tally = starts[start] = Tally()
+        return tally
 
     def take(self, other: StepTallies) -> None:
         """Add the counts of other trials."""
         for step, starts in other._steps.items():
             for start, tally in starts.items():
-                self._steps.setdefault(step, {}).setdefault(start, Tally()).take(tally)
+                self._of(step, start).take(tally)
 
     def all(self) -> Tally:
         """The counts of all trials."""

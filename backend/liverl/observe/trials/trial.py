@@ -331,13 +331,14 @@ class Trial:
             return False
         return age_of(self._document_at, now) > (RESULT_DUE if "config.json" in self._names else REWARD_DUE)
 
-    def _read_session(self, directory: str, now: float, read: tuple[bytes, float] | None) -> None:
+    def _read_session(self, directory: str, now: float, read: tuple[bytes, float, bool] | None) -> None:
         """Read what the session of a trial of others has left at its end, unless that was read. ``read``: its content
-        and mtime if it was opened just now."""
+        and mtime if it was opened just now, and whether its counts were found."""
         path = f"{directory}/{PROXY_TRAJECTORY}"
         data: bytes | None
+        counted = False
         if read is not None:
-            data, mtime = read
+            data, mtime, counted = read
         else:
             try:
                 mtime = os.stat(path).st_mtime
@@ -350,7 +351,9 @@ class Trial:
             data, _ = self._read(path)
         if data == b"" and age_of(mtime, now) < SETTLE:
             return  # it is none yet
-        why = self.unreadable.get(PROXY_TRAJECTORY) if data is None else unreadable_document(data)
+        why: str | None = ""
+        if not counted:
+            why = self.unreadable.get(PROXY_TRAJECTORY) if data is None else unreadable_document(data)
         self._document_at = mtime
         self.updated_at = max(self.updated_at, mtime)
         if why:
@@ -537,16 +540,17 @@ class Trial:
             self.step = self.step if self.step is not None else config.step
             self.validated = config.validated
 
-    def _read_document(self, directory: str) -> tuple[bytes, float] | None:
-        """Read the counts of a trial without records; return the content and the mtime of its session's document, if
-        that told them."""
+    def _read_document(self, directory: str) -> tuple[bytes, float, bool] | None:
+        """Read the counts of a trial without records; return the content and the mtime of its session's document if
+        that was read, and whether it told them."""
         for document, name in documents.present(directory, self._names):
             if not document.at_end and self._result_at is None:
                 continue
             data, mtime = self._read(f"{directory}/{name}")
             if data and mtime is not None:
-                self._take_counts(document.counts(data), mtime)
-                return (data, mtime) if name == PROXY_TRAJECTORY else None
+                counts = document.counts(data)
+                self._take_counts(counts, mtime)
+                return (data, mtime, counts is not None) if name == PROXY_TRAJECTORY else None
         return None
 
     def _take_counts(self, parsed: ProxyTrajectory | None, mtime: float) -> None:

@@ -238,7 +238,8 @@ class Instance:
 
     async def _prepare(self, generation: int) -> tuple[prepare.Placeholders, dict[str, int]]:
         hub, spec = self.hub, self.spec
-        await asyncio.to_thread(self._check_progress)
+        if spec.restart_needs:
+            await asyncio.to_thread(self._check_progress, spec.restart_needs)
         ports: dict[str, int] = {}
         for port in spec.ports:
             number = (
@@ -252,19 +253,18 @@ class Instance:
         values = prepare.Placeholders(
             hub.run_dir, hub.attempt_dir, generation, hub.pythons(), all_ports, hub.batch_end
         )
-        await asyncio.to_thread(prepare.write_files, spec, values)
+        if spec.files:
+            await asyncio.to_thread(prepare.write_files, spec, values)
         return values, ports
 
-    def _check_progress(self) -> None:
-        """Refuse an automatic restart if the file ``spec.restart_needs`` has not changed since the last start: without
+    def _check_progress(self, needed: str) -> None:
+        """Refuse an automatic restart if the file ``needed`` of the run has not changed since the last start: without
         progress the service would be restarted for ever.
 
         Raises:
             PrepareProblem: the file has not changed.
         """
-        if not self.spec.restart_needs:
-            return
-        path = self.hub.run_dir / self.spec.restart_needs
+        path = self.hub.run_dir / needed
         progress = read_text(path) if path.exists() else ""
         restarted_automatically = self.machine.streak > 0
         if restarted_automatically and progress == self.progress:
@@ -282,9 +282,12 @@ class Instance:
         held = [port.name for port in spec.ports if port.held and port.name in ports]
         variables = ["LIVERL_LISTEN_FD", *(f"LIVERL_LISTEN_FD_{name.upper()}" for name in held[1:])]
         tag = f"{hub.run}/{spec.name}/{generation}"
-        env = await asyncio.to_thread(prepare.environment, spec, values, tag, gpus)
-        log_start = await asyncio.to_thread(lambda: log.stat().st_size if log.exists() else 0)
-        argv = await asyncio.to_thread(prepare.command_line, spec, values)
+
+        def prepared() -> tuple[dict[str, str], int, list[str]]:
+            env = prepare.environment(spec, values, tag, gpus)
+            return env, log.stat().st_size if log.exists() else 0, prepare.command_line(spec, values)
+
+        env, log_start, argv = await asyncio.to_thread(prepared)
         intent = {
             "k": "intent",
             "svc": spec.name,

@@ -12,14 +12,16 @@ from typing import Literal, cast
 
 import msgspec
 
+from liverl.util.late_pattern import late_pattern
+
 Engine = Literal["vllm", "sglang", "trtllm"]
 Role = Literal["policy", "reward", "teacher", "decode"]
 
 _NUMBER = "(0|[1-9][0-9]*)"
-_BY_NODE = re.compile(
+_BY_NODE = late_pattern(
     rf"(vllm|sglang)_server_(?:(reward|teacher|decode)_)?{_NUMBER}_{_NUMBER}(?:_(.+))?", re.DOTALL
 )
-_WHOLE = re.compile(rf"(trtllm)_server_(?:(reward|teacher|decode)_)?{_NUMBER}(?:_(.+))?", re.DOTALL)
+_WHOLE = late_pattern(rf"(trtllm)_server_(?:(reward|teacher|decode)_)?{_NUMBER}(?:_(.+))?", re.DOTALL)
 
 
 class ServerName(msgspec.Struct, frozen=True):

@@ -1,11 +1,16 @@
 """File descriptors for what must be done when no others are left."""
 
+from __future__ import annotations
+
 import errno
 import os
 from collections.abc import Callable
-from typing import TypeVar
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # to type checkers it is that of typing, which takes 0.6 MiB
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 SPARE_FDS = 8  # descriptors kept for requests, connections and files when no others are left
 NEEDED_FDS = 4  # of these, for a start; with fewer, connections are closed
