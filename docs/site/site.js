@@ -1,6 +1,6 @@
 // Search: lunr reads a dash before a word as "without it", and cuts words at dashes. An option is a word of its own there,
 // with dashes of another code (tests/kit/site_search.py): its own entry comes first, then what begins like it, then pages
-// that name it or have its words. Words of questions are left out: each is asked for as the beginning of a word, so that
+// that name it or have its words. A name with underscores or dots is a word of its own as well. Words of questions are left out: each is asked for as the beginning of a word, so that
 // "a" or "do" would bring every page.
 const QUERY = 2; // the kind of Material's message to its search worker
 const DASH = "\u2010";
@@ -15,11 +15,16 @@ const option = (name) => {
   const whole = name.replaceAll("-", DASH);
   return words.length ? [`${whole}^1000`, `${whole}*^300`, ...words].join(" ") : "";
 };
+const TIE = "\u203f";
+const named = (name) => `${name.replace(/[._]/g, TIE)}^1000 ${name.replace(/[._]+/g, " ")}`;
 const asked = (text) => {
   const words = text.replace(/[?!]+(?=\s|$)/g, " ").split(/\s+/).filter(Boolean);
   const telling = words.filter((word) => !ASKING.has(word.toLowerCase()));
   return (telling.length ? telling : words)
-    .map((word) => (word.startsWith("-") ? option(word) : word.replace(/(?<=\w)-+/g, " ")))
+    .map((word) => {
+      if (word.startsWith("-")) return option(word);
+      return /^[a-z]\w*([._]\w+)+$/i.test(word) ? named(word) : word.replace(/(?<=\w)-+/g, " ");
+    })
     .join(" ");
 };
 const post = Worker.prototype.postMessage;

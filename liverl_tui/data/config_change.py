@@ -84,6 +84,6 @@ def how_applied(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | No
     from liverl.config.changes import on_change
 
     meanings = [on_change(one.key) for one in change.changes]
-    if loaded.config.trainer.kind == "command" or any(meaning.kind != "restart" for meaning in meanings):
-        return None
-    return frozenset(name for meaning in meanings for name in meaning.services)
+    services = frozenset(name for meaning in meanings for name in meaning.services)
+    theirs = loaded.config.trainer.kind == "command" and services  # which a launch script has started
+    return None if theirs or any(meaning.kind != "restart" for meaning in meanings) else services

@@ -18,9 +18,15 @@ from kit.command_pages import ROOT
 PACKAGE = ROOT / "backend" / "liverl"
 FOLDERS = (PACKAGE / "diagnose" / "catalogue", PACKAGE / "watch")
 UNKNOWN = "..."
-NAMES = {"name": "NAME", "pid": "PID"}  # what is shown for these fields of what only a run knows
+NAMES = {"name": "SERVICE", "pid": "PID"}  # what is shown for these fields of what only a run knows
 # The same for fields of these, whose name is another one than that of the alert's own service.
-NAMES_OF = {"carrier_words": "CARRIER", "other": "OTHER", "setting": "model.tool_parser"}
+NAMES_OF = {
+    "carrier_words": "CARRIER",
+    "other": "OTHER",
+    "ours": "POD",
+    "slow": "POD",
+    "setting": "model.tool_parser",
+}
 DEEP = 12  # names and calls that are followed, one after the other
 MOST = 13  # texts that one rule chooses between, at most: the statuses of HTTP with a fix of their own, and one more
 
@@ -160,8 +166,9 @@ def _shown(node: ast.expr) -> str:
     """What stands for a value that only a run knows."""
     if not isinstance(node, ast.Attribute):
         return UNKNOWN
-    owner = getattr(node.value, "attr", getattr(node.value, "id", ""))
-    return NAMES_OF.get(owner, "NAME") if node.attr == "name" else NAMES.get(node.attr, UNKNOWN)
+    value = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+    owner = getattr(value, "attr", getattr(value, "id", ""))
+    return NAMES_OF.get(owner, "SERVICE") if node.attr == "name" else NAMES.get(node.attr, UNKNOWN)
 
 
 class Reader:

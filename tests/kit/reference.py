@@ -7,7 +7,8 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -65,6 +66,7 @@ resumed. A script that repeats the
 command after 1 may loop for ever over the same failure: count there, or repeat it after 5 only, as the script of
 `liverl-tui launcher slurm` does.
 """
+ALIKE = 0.55  # of the words of two titles, from where on they say the same
 FIXES = 13  # of one alert that are shown: as many as there are statuses of HTTP with a fix of their own
 
 
@@ -208,8 +210,9 @@ def _texts() -> tuple[Texts, ...]:
 def alerts() -> str:
     """Every alert, by the module of its rule."""
     parts = [
-        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...`, NAME "
-        "and PID stand for what only a run knows: numbers, a step, the service or replica that the alert is about. "
+        f"# Alerts\n\n{MADE}: what each alert means, from when on it is raised, and what to do. `...`, SERVICE "
+        "and PID stand for what only a run knows: numbers, a step, the service or replica that the alert is about "
+        "(`liverl-tui status` lists their names). RUN is the name of a run. "
         "OTHER is a second replica, and CARRIER what the trials' requests go through: the proxy, or the sessions. "
         "*Live* marks what only the backend of a run finds; the others are also found in the files of an ended run. "
         "`!` in the interface and "
@@ -316,15 +319,26 @@ def _told(
     if said:
         lines.append(f"{said}\n")
     levels = dict.fromkeys(level for one in found for level in one.severity if level != UNKNOWN)
-    titles = dict.fromkeys(title for one in found for title in one.title if title.strip(". ") != "")
-    if titles:
-        lines.append("- Title: " + "; or: ".join(dict.fromkeys(map(_shortened, list(titles)[:2]))))
+    if titles := _titles(title for one in found for title in one.title if title.strip(". ") != ""):
+        lines.append("- Title: " + "; or: ".join(titles))
     if levels:
         lines.append(f"- Severity: {' or '.join(levels)}{where}")
     lines += [LOGGED] if kind == "log" else fixes([fix for one in found for fix in one.fix])
     if cases:
         lines += [CHOOSE, *(f"| {_cell(seen)} | {_cell(do)} |" for seen, do in cases)]
     return "\n".join(lines) + "\n"
+
+
+def _titles(texts: Iterable[str]) -> list[str]:
+    """The first two titles of an alert, and those that say something else than the ones before them."""
+    shown: list[str] = []
+    for at, text in enumerate(dict.fromkeys(texts)):
+        title = _shortened(text)
+        words = title.split()
+        alike = (SequenceMatcher(None, words, one.split(), autojunk=False).ratio() for one in shown)
+        if title not in shown and (at < 2 or max(alike, default=0.0) < ALIKE):
+            shown.append(title)
+    return shown
 
 
 def _cell(text: str) -> str:
@@ -394,9 +408,9 @@ def events() -> str:
 
 
 def _shown(texts: list[str]) -> list[str]:
-    """Up to three texts that say something, the longest words first."""
+    """Up to three texts that say something, the longest words first. What has a name may be anything here."""
     said = [
-        text
+        text.replace("SERVICE", "NAME")
         for text in texts
         if len(text.replace(UNKNOWN, "").strip(" .:;,()")) > 3 and text.count(UNKNOWN) < MANY
     ]
@@ -420,9 +434,9 @@ def exit_codes() -> str:
         "ends with 3, and `result.json` has the check.\n"
         "- 4: `liverl-tui ls` lists the runs; `--run DIR` names one by its directory. If the run is live on another "
         "host, the message names that host: give the command there. From `wait`, and from commands for a live run, it "
-        "also means that the backend of the run died without a result: `liverl-tui up --run NAME` starts another one, "
+        "also means that the backend of the run died without a result: `liverl-tui up --run RUN` starts another one, "
         "which adopts what still runs.\n"
-        "- 5: `liverl-tui up --resume NAME` goes on from the newest checkpoint.\n"
+        "- 5: `liverl-tui up --resume RUN` goes on from the newest checkpoint.\n"
         "- 75: the message names the processes and sandboxes that are left. End the processes: the next attempt is "
         "refused while they live. `liverl-tui clean --sandboxes` removes sandboxes.\n"
         "- 124: the run goes on; ask again, or wait longer.\n"

@@ -30,8 +30,10 @@ BOOST = {
     "start": 6.0,
     "install": 8.0,
     "interface": 2.0,
+    "diagnosis": 6.0,
+    "own-run": 2.0,
     "reference/exit-codes": 6.0,
-    "reference/alerts": 3.0,
+    "reference/alerts": 1.5,
     "reference/commands/options": 0.02,  # for their names: its headings hold common words
     "reference/commands/": 2.0,
     "reference/configuration": 2.0,

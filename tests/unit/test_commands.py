@@ -398,6 +398,9 @@ def test_a_change_of_the_configuration_is_passed_on_unless_a_script_started_the_
     assert asked.said == ["cli pid 7: change model.tool_parser, vllm.x"]
     adopted = Asked(adopted=())
     assert adopted.refused("reconfigure", values=values).code == "next_attempt" and adopted.done == []
+    mute = {"diagnosis.mute": "[rewards_equal]"}
+    assert adopted.run("reconfigure", values=mute) == {"did": "change"}, "no service reads it"
+    assert adopted.refused("reconfigure", values=mute | values).code == "next_attempt"
 
 
 def test_replicas_of_a_launch_script_are_listed_by_its_repair() -> None:

@@ -117,7 +117,7 @@ def lacking(page: str) -> dict[str, list[str]]:
         titles = [line.removeprefix("Title: ") for line in lines if line.startswith("Title: ")]
         titles = "".join(titles).split("; or: ")
         fix = text.partition("\n- What to do")[2]
-        bare = [re.sub(r"\b(NAME|PID|OTHER|CARRIER|more)\b", "", title) for title in titles]
+        bare = [re.sub(r"\b(SERVICE|PID|OTHER|CARRIER|more)\b", "", title) for title in titles]
         told = words_alone(description)
         bad = []
         if sayings(description) < 3:
@@ -146,15 +146,17 @@ def test_every_alert_says_in_its_own_words_what_it_means_and_what_to_do() -> Non
     for line in ("    - 503: check that its replicas run", "- What to do: check the image's name and tag"):
         assert line in page, "the texts of tables are read"
     titles = re.findall(r"^- Title: (.*)", page, re.MULTILINE)
-    assert "NAME is missing; or: NAME is down" in titles, "what a rule gives to a helper is read"
+    assert "SERVICE is missing; or: SERVICE is down" in titles, "what a rule gives to a helper is read"
+    flat = page.partition("\n### reward_flat\n")[2].partition("\n### ")[0]
+    assert "; or: the reward is flat at ... for ... steps\n" in flat, "what says something else is shown, too"
 
 
 def test_an_alert_that_lacks_something_is_found() -> None:
-    good = "All trials have failed.\n\n- Title: NAME hangs\n- What to do: restart the old trainer\n\n"
+    good = "All trials have failed.\n\n- Title: SERVICE hangs\n- What to do: restart the old trainer\n\n"
     page = (
         f"### a\n\n{good}## Others\n\nRules for others of them.\n\n### b\n\n{good}"
-        "### c\n\n- Title: NAME hangs\n- What to do: restart ...\n\n"
-        "### d\n\nIts word is not ours.\n\n- Title: NAME ...\n- What to do: restart the old trainer\n\n"
+        "### c\n\n- Title: SERVICE hangs\n- What to do: restart ...\n\n"
+        "### d\n\nIts word is not ours.\n\n- Title: SERVICE ...\n- What to do: restart the old trainer\n\n"
         "### e\n\nRestart the old trainer.\n\n- Title: it is\n- What to do: restart the old trainer\n"
     )
     assert lacking(page) == {
@@ -234,10 +236,10 @@ def test_texts_without_a_word_of_what_to_do_are_refused() -> None:
 
 
 def test_what_a_rule_chooses_between_is_a_list_without_what_only_a_run_knows() -> None:
-    assert fixes(["...; then restart NAME", "read the log of ...", "read the log of ..."]) == [
+    assert fixes(["...; then restart SERVICE", "read the log of ...", "read the log of ..."]) == [
         "- What to do: read the log of ..."
     ]
-    assert fixes(["...; then restart NAME"]) == ["- What to do: then restart NAME"]
+    assert fixes(["...; then restart SERVICE"]) == ["- What to do: then restart SERVICE"]
     assert fixes(["read it", "write it"]) == [
         "- What to do, as the case may be:",
         "    - read it",
@@ -308,6 +310,6 @@ def test_a_service_that_failed_once_and_one_that_failed_too_often_have_titles_of
         for kind in ("service_failed", "service_gave_up")
     }
     assert titles == {
-        "service_failed": "- Title: NAME has failed",
-        "service_gave_up": "- Title: NAME failed too often",
+        "service_failed": "- Title: SERVICE has failed",
+        "service_gave_up": "- Title: SERVICE failed too often",
     }

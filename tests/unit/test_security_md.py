@@ -28,6 +28,9 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "unit/test_plan_hosts.py::test_the_head_of_several_hosts_listens_where_they_reach_it",
         "unit/test_plan_hosts.py::test_one_host_stays_on_loopback",
     ),
+    "They are `infrastructure.ray_port` and `ray_dashboard_port` on the first": (
+        "unit/test_plan_hosts.py::test_the_head_of_several_hosts_listens_where_they_reach_it",
+    ),
     # Ports
     "`infrastructure.litellm_port` 8002": ("unit/test_plan_services.py::test_the_proxy",),
     "`session_proxy.port` any": (
@@ -81,6 +84,14 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "unit/test_proxy_config.py::test_keys_are_made_once_and_are_ours_alone",
         "process/test_second_user.py::test_what_a_second_user_can_reach",
     ),
+    "Directories have mode 0755": (
+        "unit/test_modes.py::test_a_new_run_is_not_writable_by_others",
+        "unit/test_modes.py::test_directories_are_made_with_all_their_parents",
+        "unit/test_proxy_config.py::test_keys_are_made_once_and_are_ours_alone",
+    ),
+    "Below a folder with a default access control list": (
+        f"{TRUST}test_below_a_default_access_control_list_another_user_can_write_nothing_of_a_run",
+    ),
     "Files that services write themselves follow": (
         f"{TRUST}test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the_umask",
     ),
@@ -97,6 +108,11 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "unit/test_trust.py::test_each_file_that_a_backend_reads_or_writes_is_looked_at",
         "unit/test_trust.py::test_each_directory_above_is_looked_at",
     ),
+    "That is one whose directory, a file in it": (
+        f"{TRUST}test_what_another_user_can_write_by_an_access_control_list_is_not_executed",
+        "unit/test_trust.py::test_each_file_that_a_backend_reads_or_writes_is_looked_at",
+    ),
+    "Above the run directory the sticky bit": ("unit/test_trust.py::test_each_directory_above_is_looked_at",),
     "The backend checks again": (f"{TRUST}test_the_backend_itself_refuses_too",),
     "What a group can write": (f"{TRUST}test_a_group_that_can_write_is_warned_about",),
     "`--trust DIR` and `supervise.trusted_roots`": (
@@ -248,13 +264,19 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "process/test_mcp.py::test_text_of_logs_is_escaped_cut_without_secrets_and_called_untrusted",
         "process/test_mcp.py::test_long_texts_and_lists_are_cut",
     ),
-    "take a port away from the agents:": (
+    "On all of them a client gets 10 seconds": (
         "unit/test_http_servers.py::test_every_rule_holds_for_every_server",
         "unit/test_proxy_limits.py::test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_counted",
-        "unit/test_http_servers.py::test_agents_behind_one_address_are_served_all_at_once",
-        "unit/test_diagnose_clients.py::test_a_flood_is_named_with_its_number_and_its_address",
         "stack/test_proxy_abuse.py::test_half_open_connections_leave_the_others_served",
         "stack/test_proxy_abuse.py::test_a_body_that_does_not_come_is_answered_with_408",
+    ),
+    "With a key an address is not limited": (
+        "unit/test_proxy_limits.py::test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_counted",
+        "unit/test_http_servers.py::test_agents_behind_one_address_are_served_all_at_once",
+    ),
+    "For the run 128 descriptors are kept": (
+        "unit/test_http_servers.py::test_every_rule_holds_for_every_server",
+        "unit/test_diagnose_clients.py::test_a_flood_is_named_with_its_number_and_its_address",
     ),
     "A key is looked at before a body": (
         "stack/test_proxy_abuse.py::test_a_key_is_asked_for_before_a_body",
@@ -290,6 +312,10 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "unit/test_external_outputs.py::test_a_printed_line_names_no_folder_of_everybody",
         "unit/test_external_outputs.py::test_a_printed_line_names_no_private_file",
         "unit/test_external_outputs.py::test_a_script_that_runs_in_a_folder_of_everybody_names_nothing_else_there",
+    ),
+    "Never believed are": (
+        "unit/test_external_outputs.py::test_a_printed_line_names_no_folder_of_everybody",
+        "unit/test_external_outputs.py::test_a_printed_line_names_no_private_file",
     ),
     "Such a file is shown, and is in no archive.": (
         "process/test_archive.py::test_an_archive_has_nothing_that_a_link_in_a_trial_or_a_printed_line_names",
@@ -338,6 +364,17 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 
 # Sentences that promise no protection: what the paper is about, what is trusted or not protected, advice.
 NO_CHECK: tuple[str, ...] = (
+    # The summary; what it says has its tests below
+    "Telemetry: ",
+    "Ports: ",
+    "Those of verl's vLLM replicas on GPUs ask for none:",
+    "Keys: ",
+    "A colleague: ",
+    "Sandboxes: ",
+    "Not protected: ",
+    "take a port away from the agents:",
+    "Its mounts cannot be changed",  # of Harbor's environment without containers
+    "This machine and all containers of that daemon",
     "Ray asks for the run's token, whose file",
     "port default who listens",
     "replicas that the run starts any",

@@ -48,6 +48,8 @@ OTHERS = {
     r"uv run --no-project --with pyarrow to_parquet\.py": "unit/test_papers.py runs the script of the page",
     r"python3 conversations\.py": "unit/test_papers.py runs the script of the page",
     r"sbatch job\.sbatch$": "slurm/test_job.py submits such a script",
+    r"curl -s ADDRESS/v1/(models|chat/completions) ": NOT_RUN
+    + "it needs a live run; tried by hand on the built-in one",
     r"ssh -L 8420:": NOT_RUN + "it needs another host",
     r"exec liverl-tui up ": "slurm/test_preempted.py",
     r"#SBATCH --signal=": "slurm/test_preempted.py",

@@ -136,6 +136,17 @@ ASKED = {
     "NCCL timeout": "guides/it-failed/#if-it-stops-with-an-nccl-timeout",
     "Watchdog caught collective operation timeout": "guides/it-failed/#if-it-stops-with-an-nccl-timeout",
     "no space left on device": "guides/it-failed/#if-the-disk-is-full",
+    "agent_name": "own-run/#which-agent-runs-a-row",
+    "diagnosis.mute": "reference/configuration/#diagnosismute",
+    "launch script": "guides/verl-script/",
+    "train.sh": "guides/verl-script/",
+    "mute an alert": "diagnosis/#mute-an-alert",
+    "image column": "guides/your-rows/",
+    "overhead": "limits/",
+    "license": "limits/#licence-license",
+    "limitations": "limits/#limits",
+    "alternatives": "limits/",
+    "what was tested": "tested/",
 }
 QUESTION = "how do I resume a run after it failed?"
 # The search of a site as a browser does it: its own worker, asked through its own site.js. The best of each page first.
@@ -261,6 +272,14 @@ def test_states_of_the_search_are_told_apart_or_the_build_fails(source: str, cor
             site_search.told_apart(source)
     else:
         assert site_search.told_apart(source).endswith(corrected)
+
+
+def test_words_that_are_not_found_weigh_in_the_search_or_the_build_fails() -> None:
+    share = "let g=+!c.parent+Object.values(f).filter(l=>l).length/Object.keys(f).length;"
+    source = share + "s.push(B({score:a*(1+K(g,2)),terms:f}))"
+    assert f"score:a*(1+K(g,2))*K(g-!c.parent,{site_search.WEIGHT})," in site_search.all_words_first(source)
+    with pytest.raises(ValueError, match="expected 1"):
+        site_search.all_words_first("score:a*2")
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     ),
     (_KEY, "infrastructure: anthropic_api_key"),
     (_LIVE, "run: replicas; trainer: restart; verl: actor_deadline address_deadline health_deadline"),
-    (_LIVE, "supervise: *; observe: *; diagnosis: *; ui: *"),
-    (_AT_ONCE, "batch: *"),
+    (_LIVE, "supervise: *; observe: *; ui: *"),
+    (_AT_ONCE, "batch: *; diagnosis: mute"),
     (_REPLICAS_AND_TRAINER, "run: seed; embedded.faults: ignore_sigterm"),
     (
         _REPLICAS,

@@ -24,7 +24,7 @@ from liverl.control.commands import (
 from liverl.control.messages import CommandError
 from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.gpu_detail import GpuDetails
-from liverl.daemon.reconfigure import Reconfiguration
+from liverl.daemon.reconfigure import Reconfiguration, at_once
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
@@ -123,7 +123,7 @@ class Commands:
         return await self._scaling.scale(to, delta, remove, force=command.force)
 
     async def _reconfigure(self, command: Reconfigure, client: str) -> Answer:
-        if self._repair is not None:
+        if self._repair is not None and not at_once(command.values):
             raise CommandError("next_attempt", "the services of a launch script are not started by this run")
         self._log(client, f"change {', '.join(command.values)}")
         return await self._reconfiguration.change(command.values, client)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,9 @@ from liverl.serving.scaling import Scaling
 from liverl.supervise.services import operations
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from liverl.config.sections.run import Diagnosis
 
 REPLICAS = "replicas"  # what the table of changes calls the services that ``Scaling`` makes
 
@@ -102,7 +105,9 @@ class Reconfiguration:
             raise CommandError("next_attempt", str(error)) from None
         if found is None:
             raise CommandError("unchanged", f"the run has {', '.join(values)} already")
-        _, change = found
+        loaded, change = found
+        if unnamed := _unnamed(loaded.config.diagnosis):
+            raise CommandError("bad_value", f"diagnosis.mute: {unnamed}")
         later = [one.key for one in change.changes if not restarts(one.key)]
         if later:
             raise CommandError(
@@ -173,6 +178,26 @@ def restarts(key: str) -> bool:
     return on_change(key).kind == "restart"
 
 
+def _unnamed(diagnosis: Diagnosis) -> str:
+    """What is wrong with the first muted id that no alert can have; "" if each can be one. The lines that rules of the
+    user's own explain are not known here."""
+    from liverl.diagnose.catalogue.alert_ids import OF_LOGS, unknown
+
+    mute = [one for one in diagnosis.mute if not (diagnosis.rules and one.startswith(f"{OF_LOGS}:"))]
+    alert, hint = next(unknown(mute), ("", ""))
+    return f"no alert is called {alert!r}{'; ' if hint else ''}{hint}" if alert else ""
+
+
+def at_once(keys: Iterable[str]) -> bool:
+    """Whether no service reads these keys: the backend takes their values over by itself."""
+    from liverl.config.changes import on_change
+
+    try:
+        return all(restarts(key) and not on_change(key).services for key in keys)
+    except KeyError:
+        return True  # no key at all, which the configuration says
+
+
 def affected(changes: tuple[ConfigChange, ...]) -> frozenset[str]:
     """What reads the changed keys, as the table of changes calls it: replicas, proxy, sessions, trainer."""
     from liverl.config.changes import on_change
@@ -198,6 +223,7 @@ def merge(before: Plan, after: Plan, kinds: frozenset[str]) -> Plan:
         batch_end_time=after.settings.batch_end_time,
         batch_margin=after.settings.batch_margin,
         batch_unsaved=after.settings.batch_unsaved,
+        mute=after.settings.mute,
     )
     return replace(
         before,

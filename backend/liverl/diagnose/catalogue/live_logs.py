@@ -301,8 +301,8 @@ def log_flood(window: Window) -> Iterator[Symptom | Resolved]:
     in the part between raises no alert. Once the service has ended, its last 128 MiB are read.
 
     - the same line again and again -> let the service print less, such as by ``infrastructure.vllm_logging_level``
-    - errors among the lines -> ``liverl-tui logs NAME --grep 'Error'`` shows them, and ``liverl-tui doctor`` explains
-      them
+    - errors among the lines -> ``liverl-tui logs SERVICE --grep 'Error'`` shows them, and ``liverl-tui doctor``
+      explains them
     """
     now = window.now
     left_out: dict[str, int] = {}

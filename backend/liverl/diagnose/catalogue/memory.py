@@ -36,7 +36,7 @@ def memory_fills(window: Window) -> Iterator[Symptom | Resolved]:
     - the cause names the proxy -> ``liverl-tui restart proxy``: no request is lost
     - the cause names the sessions -> ``liverl-tui restart sessions`` between two steps, and half of
       ``harbor_runtime.num_workers``
-    - the cause names a replica -> ``liverl-tui restart NAME``, and half of ``vllm.max_num_seqs``
+    - the cause names a replica -> ``liverl-tui restart SERVICE``, and half of ``vllm.max_num_seqs``
     - the cause names the trainer -> ``liverl-tui stop``, then ``liverl-tui up --resume RUN``; if the GPUs have room,
       without offloading
     - the cause names Ray -> ``ray memory --stats-only`` shows which objects are kept

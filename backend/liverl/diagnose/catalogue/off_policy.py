@@ -58,7 +58,15 @@ _DIVERGENCES = (
 def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
     """Engine and trainer agreed at the beginning and differ more with every step, while the reward does not rise: the
     trainer's policy changes, and the replicas keep the old one. Other causes look different: another precision or chat
-    template differs from the first step on, and rollouts that run ahead differ more for a few steps only."""
+    template differs from the first step on, and rollouts that run ahead differ more for a few steps only.
+
+    - ``liverl-tui metrics export --key timing_s/update_weights`` has no value in the newest steps -> the trainer sends
+      no weights: ``liverl-tui logs trainer -n 200`` may say why
+    - it has, and a LoRA adapter is trained -> set ``actor_rollout_ref.model.lora.merge=True`` in ``trainer.overrides``
+    - it has, and there is no adapter -> while the run goes on, ask one replica the same greedy question in two steps
+      ([the commands](../guides/it-failed.md#do-new-weights-arrive)): the same log-probabilities say that it keeps the
+      old weights; then go back to an earlier checkpoint
+    """
     recent = window.beside.recent
     found = _undelivered(recent)
     if found is None:
@@ -70,9 +78,9 @@ def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{found.key} has grown from {found.low:.2g} to {found.now:.2g} since step {found.left} and still grows "
         f"({found.t}), and the reward has not risen: replicas still have the first policy, the weights "
         "or the LoRA adapter of later steps do not arrive",
-        fix="stop the run; ask a replica and the trainer for the same greedy completion, and look for the weight "
-        "update in the replicas' logs; with LoRA set actor_rollout_ref.model.lora.merge=True (a key of "
-        "trainer.overrides), so that merged weights are sent; then resume from a checkpoint of step "
+        fix="before you stop the run, see whether weights are sent: liverl-tui metrics export --key "
+        "timing_s/update_weights; with LoRA set actor_rollout_ref.model.lora.merge=True (a key of trainer.overrides), "
+        "so that merged weights are sent; then stop the run, and resume from a checkpoint of step "
         f"{found.left} or earlier; {GO_BACK}",
         evidence=(
             *evidence(recent.steps[-SHOWN:], found.key),

@@ -46,7 +46,7 @@ def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
       elsewhere
     - the stacks wait in ``get`` of Ray -> the actor that is asked hangs or is dead: look at its process, and at the
       replicas
-    - you have seen enough -> ``liverl-tui restart NAME``
+    - you have seen enough -> ``liverl-tui restart SERVICE``
     """
     now, silence = window.now, window.beside.silence
     trainer = next((s for s in now.services if s.kind == "trainer"), None)

@@ -28,12 +28,12 @@ _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
 def service_down(window: Window) -> Iterator[Symptom | Resolved]:
     """It is critical where the run needs the service, and a warning where the trials go on without it.
 
-    - the reason quotes a line of a log -> correct what that line names; more of it: ``liverl-tui logs NAME -n 50``
+    - the reason quotes a line of a log -> correct what that line names; more of it: ``liverl-tui logs SERVICE -n 50``
     - the reason names a port, a file, a time-out or a value, and no line -> correct that; ``liverl-tui check`` looks
       at ports, GPUs, disk and files again
     - no reason is known -> ``liverl-tui doctor`` lists what may have caused it, with a command that tells each from
       the others
-    - then, while the run goes on (``liverl-tui status`` says ``running``) -> ``liverl-tui restart NAME``
+    - then, while the run goes on (``liverl-tui status`` says ``running``) -> ``liverl-tui restart SERVICE``
     - then, once the run has ended -> the command that the alert shows: ``liverl-tui up --resume RUN``, with the value
       that it corrects
     """
@@ -163,7 +163,7 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
 
     - it serves again within a minute -> nothing: requests are sent again; ``liverl-tui events --since 10m`` shows why
       it ended
-    - the reason quotes a line of its log -> correct what that line names: ``liverl-tui logs NAME -n 50``
+    - the reason quotes a line of its log -> correct what that line names: ``liverl-tui logs SERVICE -n 50``
     - the reason names a port or a file -> correct that; it is started again by itself
     """
     now = window.now
@@ -194,7 +194,7 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
     """A service failed in the last ``RESTARTED_S`` seconds and was started again. While it is down
     (``service_failed``) or waits for its next start (``service_backing_off``), other alerts say so.
 
-    - it serves again, and this was the first time -> nothing; ``liverl-tui logs NAME -n 50`` shows why it ended
+    - it serves again, and this was the first time -> nothing; ``liverl-tui logs SERVICE -n 50`` shows why it ended
     - the reason quotes a line of its log -> correct what that line names, or it fails again
     - the reason names a port, a file or a value -> correct that; ``liverl-tui fix`` does it where a key corrects it
     """
@@ -254,9 +254,9 @@ def _by_whom(window: Window, failure: str) -> str:
 def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
     """A service failed and waits for its next restart.
 
-    - the reason quotes a line of its log -> correct what that line names: ``liverl-tui logs NAME -n 50``
+    - the reason quotes a line of its log -> correct what that line names: ``liverl-tui logs SERVICE -n 50``
     - the reason names a port, a file or a value -> correct that
-    - it is corrected, and you do not want to wait for the next start -> ``liverl-tui restart NAME``
+    - it is corrected, and you do not want to wait for the next start -> ``liverl-tui restart SERVICE``
     """
     now = window.now
     for service in now.services:

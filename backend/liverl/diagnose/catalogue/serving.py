@@ -32,16 +32,17 @@ def _start_again(now: Snapshot, replica: ReplicaStatus) -> tuple[str, str | None
 
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """A replica with a loaded model ran no request for a minute of a rollout, although there was work for it: requests
-    ran or waited elsewhere. Longer than a pause between two turns of an agent, far shorter than a rollout. Either no
-    requests are sent to it, or it accepts none; its log shows whether any arrive. If none do: a replica that the run
-    has started (``trainer.kind`` embedded or none) is started again by ``liverl-tui restart REPLICA``. One that verl
-    has started (``trainer.kind`` verl or command) cannot be started alone: ``liverl-tui restart trainer`` starts the
-    trainer again with all its replicas, verl's from the newest checkpoint, a launch script's as the script does.
-    Resolved once it runs a request, or while a process of the run stands still, for which it may wait.
+    ran or waited elsewhere. A pause between two turns of an agent is shorter than that minute, and a rollout far
+    longer. Either no requests are sent to it, or it accepts none; its log shows whether any arrive. If none do: a
+    replica that the run has started (``trainer.kind`` embedded or none) is started again by ``liverl-tui restart
+    SERVICE``. One that verl has started (``trainer.kind`` verl or command) cannot be started alone: ``liverl-tui
+    restart trainer`` starts the trainer again with all its replicas, verl's from the newest checkpoint, a launch
+    script's as the script does. The alert ends once the replica runs a request, or while a process of the run stands
+    still, for which the replica may wait.
 
-    - its log shows requests that arrive and are refused or fail -> correct what the log says: ``liverl-tui logs NAME
+    - its log shows requests that arrive and are refused or fail -> correct what the log says: ``liverl-tui logs SERVICE
       -n 50``
-    - no request arrives, and ``trainer.kind`` is embedded or none -> ``liverl-tui restart NAME``
+    - no request arrives, and ``trainer.kind`` is embedded or none -> ``liverl-tui restart SERVICE``
     - no request arrives, and ``trainer.kind`` is verl or command -> ``liverl-tui restart trainer``
     """
     now = window.now
@@ -85,7 +86,7 @@ def replica_slow(window: Window) -> Iterator[Symptom | Resolved]:
       cause: end the other process, or leave that GPU out
     - it has more or longer requests than the others (the evidence) -> nothing: it ends with the step; if it comes
       again, lower ``harbor_runtime.num_workers``
-    - all is alike, and the run started the replica -> ``liverl-tui restart NAME``
+    - all is alike, and the run started the replica -> ``liverl-tui restart SERVICE``
     - all is alike, and verl manages it -> ``liverl-tui restart trainer``
     """
     now = window.now
@@ -171,7 +172,7 @@ def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
 
     - the alert says that verl manages the replica -> ``liverl-tui restart trainer``, then discard the trials of this
       step; see who shares the run's Ray cluster (``ray list jobs``)
-    - it does not -> ``liverl-tui restart NAME``, then discard the trials of this replica since its last update; see
+    - it does not -> ``liverl-tui restart SERVICE``, then discard the trials of this replica since its last update; see
       who can read ``secrets/replica_token``
     """
     for replica in window.now.replicas.items:
@@ -207,7 +208,7 @@ def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
 
     - the alert says that verl manages the replica (``trainer.kind`` is verl or command) -> ``liverl-tui restart
       trainer``: verl cannot start one alone
-    - it does not (``trainer.kind`` is embedded or none) -> ``liverl-tui restart NAME``
+    - it does not (``trainer.kind`` is embedded or none) -> ``liverl-tui restart SERVICE``
     """
     now = window.now
     reported = {s.name for s in now.services if s.state in DOWN}
@@ -220,10 +221,10 @@ def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
 def replica_late(window: Window) -> Iterator[Symptom | Resolved]:
     """It is also raised for a replica that was restarted and does not serve yet.
 
-    - its log still has new lines about loading or compiling -> wait: ``liverl-tui logs NAME -f`` shows it
+    - its log still has new lines about loading or compiling -> wait: ``liverl-tui logs SERVICE -f`` shows it
     - its log stands still, and its GPU, disk or host is busy with something else -> end that, or move the replica
     - its log stands still for no visible reason, and verl manages the replica -> ``liverl-tui restart trainer``
-    - its log stands still for no visible reason, and the run started the replica -> ``liverl-tui restart NAME``
+    - its log stands still for no visible reason, and the run started the replica -> ``liverl-tui restart SERVICE``
     """
     for replica in _expected(window):
         if replica.restarts and replica.state not in (*SERVING, "stopped", *DOWN):
@@ -268,7 +269,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
       Error``
     - the cause says that the newest list is not loaded -> restart what carries the trials: ``liverl-tui restart
       proxy`` or ``liverl-tui restart sessions``
-    - the cause says that the replica is not in the list, and the run started it -> ``liverl-tui restart NAME``
+    - the cause says that the replica is not in the list, and the run started it -> ``liverl-tui restart SERVICE``
     - the cause says that the replica is not in the list, and verl manages it -> ``liverl-tui restart trainer``
     """
     return (symptom for proven, symptom in _unlisted(window) if not proven)
