@@ -62,7 +62,7 @@ SCREENS: dict[str, Shown] = {
     "fails-pair": Shown(FAILS, ("4", "d"), "Two trials"),
     "fails-disk": Shown(FAILS, ("K",), "Disk"),
     "runs": Shown(RUNS, (), "Runs"),
-    "compare": Shown(RUNS, ("*", "c"), "first"),
+    "compare": Shown(RUNS, ("*", "c"), "configurations differ"),
     "compare-differences": Shown(RUNS, ("*", "c", "tab"), "oldest"),
     "eight-gpus": Shown(EIGHT, (), "simulated"),
 }

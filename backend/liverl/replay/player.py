@@ -61,7 +61,7 @@ def played_again(recording: Recording, folder: Path, clock: ReplayClock) -> Play
     player = Player(recording, folder, clock)
     for log in player.run.path.rglob("*.log"):
         with suppress(OSError):
-            os.truncate(log, 0)
+            os.close(open_append(log, empty=True))
     remove_tree(player.run.path, inside=folder)
     make_directory(player.run.path)
     player.begin()
