@@ -89,8 +89,9 @@ def metric_kinds(table: Table) -> dict[str, type]:
     return {name: int if name == "step" else float for name in table}
 
 
-def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> list[TrialHead]:
-    """The trials of ``step``, without it of all steps, the oldest first. Reads each trajectory once: about a second per
+def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> tuple[list[TrialHead], int]:
+    """The trials of ``step``, without it of all steps, the oldest first; and how many of an earlier attempt at their
+    step are left out. Reads each trajectory once: about a second per
     gigabyte. ``live``: the run goes on; else what has no result was cut off.
 
     Raises:
@@ -103,10 +104,11 @@ def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> list
     found = [head for number in steps for head in reversed(heads_of_step(run.path, number))]
     if not live:
         found = [replace(h, state="cut_off") if h.state == "running" else h for h in found]
+    earlier = 0 if wanted.query.earlier_too else sum(head.earlier for head in found)
     found = [head for head in found if is_wanted(head, wanted)]
     if not found:
         raise NothingToExport(f"trials{'' if step is None else f' of step {step}'} like these")
-    return found
+    return found, earlier
 
 
 def trials_table(trials: Sequence[TrialHead]) -> Table:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.groups import equal_groups, group_of
-from liverl.observe.trials.query import parse, without
+from liverl.observe.trials.query import EARLIER, parse, without
 from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
 from liverl_tui.data.saved_filters import save_filter, saved_filters
@@ -294,10 +294,10 @@ class TrialsPane(RowsPane):
         if self._table:
             return super().filtered_words() if self.prompt.text else ""
         if self._whole_listed:
-            return match_words(len(self._names), len(self._whole.index))
+            return match_words(len(self._names), len(self._whole.index) - self._earlier)
         known, total = len(self._paths), self._status.total
         newest = self._reader.step is None and known < total
-        return match_words(len(self.trials), known, "newest" if newest else "")
+        return match_words(len(self.trials), known - self._earlier, "newest" if newest else "")
 
     def action_filter(self) -> None:
         """Begin to type a filter; saved ones are read."""
@@ -370,6 +370,7 @@ class TrialsPane(RowsPane):
             forms=step_words.sentences(words),
             after=[
                 "flagged trials only" if self._only_flagged and not self._table else "",
+                f"{earlier} of an earlier attempt left out" if (earlier := self._earlier) else "",
                 self.order_words(),
                 self._unrecorded if self._table else "",
             ],
@@ -390,6 +391,14 @@ class TrialsPane(RowsPane):
         if snapshot is None or not self._view.demo or self._status.older_steps:
             return ""
         return unrecorded_words(snapshot.step, tuple(self._tallies.values()))
+
+    @property
+    def _earlier(self) -> int:
+        """How many trials the filter leaves out because they are of an earlier attempt at their step."""
+        chosen = self._filtered or self._whole_listed
+        if self._table or not chosen or parse(self.prompt.text, self._saved).earlier_too:
+            return 0
+        return self._whole.earlier if self._whole_listed else sum(h.earlier for h in self._known().values())
 
     def _problems(self) -> list[str]:
         """What is wrong with the filter, and how far all trials are read."""
@@ -615,7 +624,7 @@ class TrialsPane(RowsPane):
 
     def _prompt_of(self, head: TrialHead) -> list[TrialHead]:
         """The trials of the task of ``head`` in its step, out of all trials of the run."""
-        query = parse(f'step={"none" if head.step is None else head.step} task="{head.task}"')
+        query = parse(f'step={"none" if head.step is None else head.step} task="{head.task}" {EARLIER}=any')
         index = self._whole.index
         return [index.head(row) for row in index.select(query)]
 
