@@ -56,6 +56,7 @@ from liverl_tui.widgets.dashboard.trial_steps import StepReader
 from liverl_tui.widgets.dashboard.trial_title import (
     StepWords,
     Title,
+    earlier_words,
     match_words,
     places,
     total_words,
@@ -370,7 +371,7 @@ class TrialsPane(RowsPane):
             forms=step_words.sentences(words),
             after=[
                 "flagged trials only" if self._only_flagged and not self._table else "",
-                f"{earlier} of an earlier attempt left out" if (earlier := self._earlier) else "",
+                earlier_words(self._earlier, width),
                 self.order_words(),
                 self._unrecorded if self._table else "",
             ],
