@@ -54,6 +54,7 @@ from liverl_tui.widgets.dashboard.trial_rows import (
 )
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
 from liverl_tui.widgets.dashboard.trial_title import (
+    SHORT_WIDTH,
     StepWords,
     Title,
     earlier_words,
@@ -366,6 +367,8 @@ class TrialsPane(RowsPane):
         # While they are read, nothing can be said of the number.
         reading = self._in_whole and self._whole.progress and not total
         counted = self.filtered_words() if (self.prompt.text or self._only_flagged) and not reading else ""
+        # Where the user looks for some, a title that leaves this out says that there were none.
+        chosen = self._table or self._filtered or self._whole_listed
         title = Title(
             before=(*self.chosen_words(), *self._problems()),
             forms=step_words.sentences(words),
@@ -373,10 +376,10 @@ class TrialsPane(RowsPane):
                 "flagged trials only" if self._only_flagged and not self._table else "",
                 earlier_words(self._earlier, width),
                 self.order_words(),
-                self._unrecorded if self._table else "",
+                self._unrecorded_in(width) if chosen else "",
             ],
             more=[
-                "" if self._table else self._unrecorded,
+                "" if chosen else self._unrecorded,
                 "" if self._grouped or self._table else "ungrouped",
                 "older ones: liverl-tui trials steps --step N" if older else "",
                 *more,
@@ -392,6 +395,10 @@ class TrialsPane(RowsPane):
         if snapshot is None or not self._view.demo or self._status.older_steps:
             return ""
         return unrecorded_words(snapshot.step, tuple(self._tallies.values()))
+
+    def _unrecorded_in(self, width: int) -> str:
+        words = self._unrecorded
+        return words if width >= SHORT_WIDTH else words.removeprefix("trials of ")
 
     @property
     def _earlier(self) -> int:
@@ -491,7 +498,8 @@ class TrialsPane(RowsPane):
             reason = f"no {what} matches{way}" if self.prompt.text else "no flagged trials"
             if flagged and not self._table:
                 reason += f"; {find('trials', 'flagged').press} to list all trials"
-            return (Row((f"  {reason}", "dim")),)
+            missing = () if self._table or not self._unrecorded else (Row((f"  {self._unrecorded}", "warn")),)
+            return (Row((f"  {reason}", "dim")), *missing)
         if self._unrecorded:
             return (Row((f"  {self._unrecorded}", "dim")),)
         of_no_step = self._table and self._status.total
