@@ -389,10 +389,11 @@ def export_command(
     from liverl.offline.trials import Wanted, encoded_head
     from liverl.util.parquet import parquet
 
-    run_dir, _, live = _present(run, run_root)
+    run_dir, state, live = _present(run, run_root)
+    counted = (state.trials,) if state is not None else ()
     try:
         found, earlier = trials_of(
-            run_dir, live, step, Wanted(task, flags, states, error, waits_for or "", query)
+            run_dir, live, step, Wanted(task, flags, states, error, waits_for or "", query), *counted
         )
     except NothingToExport as problem:
         raise CliError(f"run {run_dir.name} has no {problem}", ExitCode.FAILED) from None

@@ -18,7 +18,7 @@ from liverl.model_trials import PhaseTimes, SlowTrial
 from liverl.observe.trials.query import parse
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
-from liverl.offline.tables import trials_of
+from liverl.offline.tables import NothingToExport, trials_of
 from liverl.offline.trials import (
     LONGEST,
     NewEnds,
@@ -176,8 +176,13 @@ def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(ru
         said = left_out(found, filtered=False)
         assert said == "2 trials of an earlier attempt left out; --filter earlier=yes lists them"
     assert not needs_index(state, 50) and needs_index(replace_newest(state), 1, parse("earlier=any"))
-    exported, earlier = trials_of(run.dir, False, 1, EVERY)
-    assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], 1)
+    for step, gone_too in ((1, 1), (None, 2)):
+        exported, earlier = trials_of(run.dir, False, step, EVERY)
+        assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], gone_too)
+    not_again = listed(run.dir, state, False, EVERY, 2, 50, slow=False)
+    assert (not_again.total, not_again.earlier) == (0, 1), "step 2 was not reached again"
+    with pytest.raises(NothingToExport):
+        trials_of(run.dir, False, 2, EVERY, state.trials)
     counted = (
         "- trials: 1, 1 of them finished, 1 without a tool call; 2 more of an earlier attempt are not counted"
     )

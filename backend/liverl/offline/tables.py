@@ -6,10 +6,10 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 
-from liverl.model import TrialHead
+from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.metrics.series import SeriesSet, series_of
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
-from liverl.offline.trials import Wanted, is_wanted, marks_of
+from liverl.offline.trials import Wanted, is_wanted, marks_of, of_present
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 from liverl.util.parquet import Value
@@ -43,6 +43,9 @@ _TRIAL: tuple[tuple[str, type, Callable[[TrialHead], Value]], ...] = (
     ("path", str, lambda h: h.path),
 )
 TRIAL_KINDS = {name: kind for name, kind, _ in _TRIAL}
+
+
+_UNKNOWN = TrialsStatus()
 
 
 class NothingToExport(Exception):
@@ -89,10 +92,13 @@ def metric_kinds(table: Table) -> dict[str, type]:
     return {name: int if name == "step" else float for name in table}
 
 
-def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> tuple[list[TrialHead], int]:
+def trials_of(
+    run: RunDir, live: bool, step: int | None, wanted: Wanted, trials: TrialsStatus = _UNKNOWN
+) -> tuple[list[TrialHead], int]:
     """The trials of ``step``, without it of all steps, the oldest first; and how many of an earlier attempt at their
     step are left out. Reads each trajectory once: about a second per
-    gigabyte. ``live``: the run goes on; else what has no result was cut off.
+    gigabyte. ``live``: the run goes on; else what has no result was cut off; ``trials``: the counts of the
+    run.
 
     Raises:
         NothingToExport: there is none.
@@ -102,6 +108,7 @@ def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> tupl
 
     steps = steps_on_disk(run.path) if step is None else [step]
     found = [head for number in steps for head in reversed(heads_of_step(run.path, number))]
+    found = of_present(run, trials, found)
     if not live:
         found = [replace(h, state="cut_off") if h.state == "running" else h for h in found]
     earlier = 0 if wanted.query.earlier_too else sum(head.earlier for head in found)

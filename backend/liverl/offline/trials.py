@@ -14,12 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.cut_off import start_of, with_starts
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
 from liverl.observe.trials.query import EARLIER, Query, parse
 from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
 from liverl.observe.trials.tallies import sum_of
 from liverl.observe.trials.trajectory import Trajectory
@@ -196,7 +198,7 @@ def listed(
     if step is None:
         heads = list(trials.newest)
     else:
-        heads = heads_of_step(run.path, step)
+        heads = of_present(run, trials, heads_of_step(run.path, step))
         if not heads:
             raise NoSuchTrial(_no_step(run, step))
         if not live:
@@ -263,6 +265,23 @@ def listed_of_all(
         searched=total,
         earlier=earlier,
     )
+
+
+def of_present(run: RunDir, trials: TrialsStatus, heads: list[TrialHead]) -> list[TrialHead]:
+    """All trials of some steps, with those marked that the present attempt has thrown away: also of a step that it has
+    not reached again, which ``trials``, the counts of the run, do not name."""
+    starts = TrainerStarts(run.path)
+    starts.poll()
+    heads = with_starts(heads, starts)
+    reached = max((one.step for one in trials.steps), default=None)
+    if reached is None or starts.newest < 2:
+        return heads
+    return [
+        replace(head, earlier=True)
+        if head.step is not None and head.step > reached and start_of(head, starts) < starts.newest
+        else head
+        for head in heads
+    ]
 
 
 def needs_index(state: Snapshot | None, most: int, query: Query = _ALL) -> bool:
