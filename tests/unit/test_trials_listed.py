@@ -38,6 +38,7 @@ from liverl.offline.trials import (
 )
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
+from liverl_tui.text.facts import trial_counts
 from liverl_tui.text.trial_phases import phase_words
 
 
@@ -187,6 +188,7 @@ def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(ru
         "- trials: 1, 1 of them finished, 1 without a tool call; 2 more of an earlier attempt are not counted"
     )
     assert counted in report_of(state)
+    assert trial_counts(state) == "0 running, 1 of 1 finished, 2 more of an earlier attempt"
 
 
 def replace_newest(state: Snapshot) -> Snapshot:
