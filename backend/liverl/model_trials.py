@@ -205,6 +205,19 @@ class StepTrials(msgspec.Struct, frozen=True):
         return _judged(self)
 
 
+class EarlierTrials(msgspec.Struct, frozen=True):
+    """Trials that count in no step, as their step was begun again after them: the policy was not trained on them.
+    Counts as those of ``TrialsStatus``, of which they are a part. ``repeated``: trials that were run again themselves,
+    as another trial, which ``TrialsStatus`` counts nowhere."""
+
+    total: int = 0
+    finished: int = 0
+    cut_off: int = 0
+    zero_tool_calls: int = 0
+    unrecorded: int = 0
+    repeated: int = 0
+
+
 class TrialsStatus(msgspec.Struct, frozen=True):
     """Counts over all trials of the run, with the newest trials and steps."""
 
@@ -220,6 +233,7 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     calling_now: int = 0  # ... and those of them that have no result yet
     unrecorded: int = 0  # trials of which that is not known, as answers are missing in their records
     older_steps: int = 0  # steps with trials that are left out of ``steps``
+    earlier: EarlierTrials = EarlierTrials()
 
     @property
     def judged(self) -> int:

@@ -187,10 +187,14 @@ def ls_command(
     Without --step, only the newest 200 trials are searched; with --filter, --sort, or -n above 200, all trials of the
     run: an index is then kept in trials.index of the run's directory. A time that ends with + is still running.
 
+    Trials of an earlier attempt at their step, on which the policy was not trained, are left out: their number is
+    printed, and --filter earlier=yes lists them, earlier=any lists all.
+
     Quote a FILTER, since the shell reads < and > itself. Terms are separated by blanks, and all must hold. Numbers:
     reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
     plain words are searched in all texts. Fields: reward, rewards.NAME, calls, turns, step, tokens, time, queue, setup,
-    agent, verifier; task, finish, state, flag, error, kind, val, replica, waits, cause, outcome, name, group, last.
+    agent, verifier; task, finish, state, flag, error, kind, val, replica, waits, cause, outcome, earlier, name, group,
+    last.
     @NAME is a filter that was saved in the interface. Validations: val, val=8 or step=val8, kind=validation.
 
     Example: liverl-tui trials ls --filter 'reward<1 task~move' --sort time -n 20
@@ -206,7 +210,7 @@ def ls_command(
         raise click.UsageError("--slowest sorts by time: leave out --sort, or --slowest")
     if step is not None and sort is not None:
         wanted, step = replace(wanted, query=with_step(query, step)), None
-    if step is None and (not query.empty or sort is not None or needs_index(state, most)):
+    if step is None and (not query.empty or sort is not None or needs_index(state, most, query)):
         sort = ("time", True) if slowest else sort
         found = _asked(lambda: listed_of_all(run_dir, state, live, wanted, most, sort))
     else:
@@ -375,7 +379,8 @@ def export_command(
     query: Query,
     output: Path | None,
 ) -> int:
-    """Export all trials of all steps, the oldest first.
+    """Export all trials of all steps, the oldest first. Those of an earlier attempt at their step, on which the policy
+    was not trained, are left out; --filter earlier=any has them, too.
 
     Each trial is read once: about a second per gigabyte. What is not recorded of a trial is empty (null in Parquet and
     JSON); times are Unix seconds.
@@ -384,11 +389,18 @@ def export_command(
     from liverl.offline.trials import Wanted, encoded_head
     from liverl.util.parquet import parquet
 
-    run_dir, _, live = _present(run, run_root)
+    run_dir, state, live = _present(run, run_root)
+    counted = (state.trials,) if state is not None else ()
     try:
-        found = trials_of(run_dir, live, step, Wanted(task, flags, states, error, waits_for or "", query))
+        found, earlier = trials_of(
+            run_dir, live, step, Wanted(task, flags, states, error, waits_for or "", query), *counted
+        )
     except NothingToExport as problem:
         raise CliError(f"run {run_dir.name} has no {problem}", ExitCode.FAILED) from None
+    if earlier:
+        from liverl_tui.cli.trials_table import earlier_words
+
+        echo(earlier_words(earlier), err=True)
     if form == "jsonl":
         return write(output, b"".join(encoded_head(head) + b"\n" for head in found).decode())
     table = trials_table(found)

@@ -110,7 +110,20 @@ def table(heads: Sequence[TrialHead], now: float, width: int | None = None) -> l
 def left_out(found: TrialsListed, *, filtered: bool) -> str | None:
     """Which trials a list leaves out, and which -n shows them; None if it has all trials of the run or the step.
     ``filtered``: only trials that match were wanted."""
+    words = _left_out(found, filtered=filtered)
+    earlier = earlier_words(found.earlier) if found.earlier else None
+    return "\n".join(part for part in (words, earlier) if part) or None
+
+
+def earlier_words(number: int) -> str:
+    """That trials of an earlier attempt are left out, and what lists them."""
+    return f"{quantity(number, 'trial')} of an earlier attempt left out; --filter earlier=yes lists them"
+
+
+def _left_out(found: TrialsListed, *, filtered: bool) -> str | None:
     shown, of = len(found.trials), "the run" if found.step is None else f"step {found.step}"
+    if not found.total and found.earlier:
+        return f"{of} has no trials of the present attempt"
     if not found.total:
         return f"run {found.run} has no trials yet"
     if not filtered and shown == found.total:

@@ -285,14 +285,35 @@ class TrajectoryScreen(RunScreen):
         self.liverl.navigation.open_tokens(self.path, turn if turn > 1 else 0)
 
     def action_pair(self) -> None:
-        """Show the trial beside the best one of its prompt, the best one beside the worst."""
-        found = opposite(self._listed(), self.path) or opposite(self._newest(), self.path)
+        """Show the trial beside the best one of its prompt, the best one beside the worst: out of all trials of its
+        step, also of those that a filter hides."""
+        self.run_worker(self._open_pair(self.path, self._listed()), group="pair", exclusive=True)
+
+    async def _open_pair(self, path: str, listed: Sequence[TrialHead]) -> None:
+        step = self._head.step if self._head is not None else None
+        lists = (await self._of_step(step), self._newest(), listed)
+        found = next((pair for heads in lists if (pair := opposite(heads, path)) is not None), None)
         if found is None:
-            self.liverl.notifications.toast(
-                "no other trial of this prompt with a reward is listed", "warning"
-            )
+            self.liverl.notifications.toast("no other trial of this prompt has a reward", "warning")
         else:
             self.liverl.navigation.open_pair(*(head.path for head in found))
+
+    async def _of_step(self, step: int | None) -> list[TrialHead]:
+        """All trials of a step: the newest ones of the run, if the step's are all among them, else as their files say;
+        none if the step is not known, or they cannot be read."""
+        if step is None:
+            return []
+        snapshot = self.liverl.view.snapshot
+        newest = [head for head in self._newest() if head.step == step]
+        counted = snapshot.trials.steps if snapshot is not None else ()
+        if newest and any((one.step, one.total + one.earlier) == (step, len(newest)) for one in counted):
+            return newest
+        from liverl.observe.trials.steps import heads_of_step
+
+        try:
+            return await asyncio.to_thread(heads_of_step, self.liverl.source.run.path, step)
+        except OSError:
+            return []
 
     def action_trial(self, by: int) -> None:
         """Open the next (1) or previous (-1) trial of the list."""

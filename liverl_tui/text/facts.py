@@ -204,11 +204,14 @@ def _counter(value: int | None) -> str:
 
 
 def trial_counts(s: Snapshot) -> str:
-    """``1 running, 119 of 120 finished``; after a run has ended ``104 of 120 finished, 16 cut off``."""
-    trials = s.trials
+    """``1 running, 119 of 120 finished``; after a run has ended ``104 of 120 finished, 16 cut off``. Those of an
+    earlier attempt at their step are named apart."""
+    trials, gone = s.trials, s.trials.earlier
+    cut_off = trials.cut_off - gone.cut_off
     words = [f"{trials.running} running"] if trials.running or not trials.cut_off else []
-    words.append(f"{trials.finished} of {trials.total} finished")
-    words += [f"{trials.cut_off} cut off"] if trials.cut_off else []
+    words.append(f"{trials.finished - gone.finished} of {trials.total - gone.total} finished")
+    words += [f"{cut_off} cut off"] if cut_off else []
+    words += [f"{gone.total} more of an earlier attempt"] if gone.total else []
     return ", ".join(words)
 
 

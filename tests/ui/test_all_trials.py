@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kit.pilots import Driven as Base
 from kit.screens import FakeSource, settle, trial, view
 from kit.trial_folders import FILE, T, call, lines, put
+from msgspec.structs import replace
 
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.trials.index import TrialIndex
@@ -68,6 +69,42 @@ def run(folder: Path) -> TrialsStatus:
             heads.append(trial(number, step, name=name, path=f"trials/step_{step:04d}/{name}", **more))
     newest = tuple(reversed(heads))[:NEWEST]
     return TrialsStatus(total=STEPS * EACH, finished=STEPS * EACH, newest=newest)
+
+
+def resumed(folder: Path) -> None:
+    """The trainer was started again after step 3, and began again with step 4."""
+    for number, at in ((1, T + 1), (2, T + 450)):
+        records: tuple[dict[str, Any], ...] = (
+            {"k": "attempt", "n": number, "at": at, "monotonic": 1.0},
+            {"k": "intent", "svc": "trainer", "gen": number, "at": at},
+        )
+        with (folder / "journal.jsonl").open("a") as file:
+            file.writelines(json.dumps(one, separators=(",", ":")) + "\n" for one in records)
+    again = folder / "trials" / "step_0004" / "move-again"
+    put(again / FILE, lines(call(calls=1, request_time=T + 460)), T + 460)
+    told = {"task_name": "move", "verifier_result": {"rewards": {"reward": 0.25}}}
+    put(again / "result.json", json.dumps(told), T + 460)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: str(size[0]))
+async def test_trials_of_an_earlier_attempt_are_left_out_and_said(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    status = run(tmp_path)
+    resumed(tmp_path)
+    newest = tuple(replace(head, earlier=head.step == 4) for head in status.newest)
+    app = LiverlApp(FakeSource(tmp_path, view=view(trials=replace(status, newest=newest))))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        driven = Driven(pilot)
+        await driven.press("4")
+        driven.pane.set_filter("step=4")
+        await driven.until(lambda: driven.listed == ["trials/step_0004/move-again"])
+        said = f"{EACH} discarded left out" if size[0] < 100 else f"{EACH} of an earlier attempt left out"
+        await driven.until(lambda: f"{said}  1 " in driven.text)
+        driven.pane.set_filter("step=4 earlier=yes")
+        await driven.until(lambda: len(driven.listed) == EACH)
+        assert "left out" not in driven.text
 
 
 def app_of(folder: Path, **more: Any) -> LiverlApp:

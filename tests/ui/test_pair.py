@@ -62,7 +62,8 @@ def write(run: Path) -> None:
         reward = float(name == "best")
         check = {"what": "the parser works", "passed": name == "best", "expected": "12", "got": "11"}
         (folder / "verifier" / "checks.json").write_text(json.dumps([check]))
-        (folder / "result.json").write_text(json.dumps({"verifier_result": {"rewards": {"reward": reward}}}))
+        told = {"task_name": "fix", "verifier_result": {"rewards": {"reward": reward}}}
+        (folder / "result.json").write_text(json.dumps(told))
 
 
 def app_of(run: Path) -> LiverlApp:
@@ -124,6 +125,21 @@ async def test_a_trial_alone_is_not_compared(tmp_path: Path) -> None:
                 "fewer than two trials of this prompt" in toast.message for toast in app._notifications
             )
         )
+
+
+async def test_a_filter_does_not_hide_the_trial_to_compare_with(tmp_path: Path) -> None:
+    """A trial of a step that the snapshot has no more, among those that a filter lets through: the best one of its
+    prompt is hidden."""
+    write(tmp_path)
+    app = LiverlApp(FakeSource(tmp_path, view=view()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        alone = [head for head in heads() if head.name == "worst"]
+        await app.push_screen(TrajectoryScreen(alone[0].path, trials=lambda: alone))
+        driven = Driven(pilot)
+        await driven.press("d")
+        screen = await shown(driven, app)
+        assert screen.paths == ("trials/step_0001/best", "trials/step_0001/worst")
 
 
 async def test_moving_and_opening(tmp_path: Path) -> None:

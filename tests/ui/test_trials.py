@@ -400,6 +400,26 @@ async def test_a_short_filtered_list_says_of_how_many_it_is() -> None:
         assert "flagged trials only  1 match" in shown.lines[0]
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: str(size[0]))
+@pytest.mark.parametrize("text", ["/reward<1 step=3..6", "!"])
+async def test_steps_whose_trials_were_not_recorded_are_said_in_every_width(
+    size: tuple[int, int], text: str
+) -> None:
+    """At 80 columns a filter for such steps said only that no trial matches, as if there were none."""
+    news = seen(trial(0, step=7), steps=(tally(7, 1, 0, 1),))
+    assert news.snapshot is not None
+    recorded = replace(news, link="demo", snapshot=replace(news.snapshot, step=7))
+    async with app_of(recorded).run_test(size=size) as pilot:
+        shown = await opened(pilot, "4")
+        if text == "!":
+            await shown.press("!")
+        else:
+            shown.pane.set_filter(text[1:])
+            await settle(pilot)
+        assert "steps 1-6 not recorded" in shown.lines[0], shown.lines[0]
+        assert "trials of steps 1-6 not recorded" in shown.text
+
+
 async def test_an_empty_list_of_flagged_trials_says_which_key_lists_all() -> None:
     async with app_of(seen(trial(1))).run_test(size=(80, 24)) as pilot:
         shown = await opened(pilot, "4!")

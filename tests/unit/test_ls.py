@@ -12,7 +12,8 @@ from kit.made_checkpoints import embedded
 from msgspec.json import encode as json_of
 from msgspec.structs import replace
 
-from liverl.model import Cause, RewardCourse, Validation
+from liverl.model import Cause, RewardCourse, Rewards, Validation
+from liverl.offline.readings import FileReadings
 from liverl.offline.run_list import listed
 from liverl.rundir.index import candidates
 from liverl.rundir.layout import RunDir, own_record, write_backend
@@ -71,6 +72,28 @@ def test_which_attempt_the_time_is_of_is_said_where_others_came_before_it(
     assert run(["ls", "--json", "--run-root", str(root), "--sort", "name"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["attempt"], row["seconds"]) for row in rows] == [(2, 17.0), (1, 60.0), (1, 60.0)]
+
+
+@pytest.mark.parametrize(("state", "seconds"), [("orphaned", 900.0), ("lost", 30.0)])
+def test_a_run_whose_backend_is_gone_has_the_rewards_of_its_metrics(
+    state: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last snapshot had no reward yet, while `status` and its screen said the mean of the steps since, and the time
+    until now."""
+    path = a_run(tmp_path, "orphan")
+    (path / "result.json").unlink()
+    last = RunDir(path).read_snapshot()
+    assert last is not None
+    early = replace(last, state="running", rewards=Rewards(), at=130.0, result=None)
+    (path / "snapshot.json").write_bytes(encode_snapshot(early))
+    monkeypatch.setattr("liverl.offline.run_list.time.time", lambda: 1000.0)
+    (info,) = candidates(tmp_path)
+    found = listed(replace(info, state=state))
+    readings = FileReadings(path)
+    readings.metrics()
+    assert (found.reward_first, found.reward_last) == (readings.rewards.first, readings.rewards.last)
+    assert found.reward_last is not None and found.reward_course == readings.rewards.course
+    assert found.seconds == seconds
 
 
 def test_a_run_is_told_in_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

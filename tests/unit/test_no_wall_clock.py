@@ -64,6 +64,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/offline/doctor/trials.py": (1, STAMPS),
     "backend/liverl/offline/job_end.py": (1, SHOWN),
     "backend/liverl/offline/run.py": (1, STAMPS),
+    "backend/liverl/offline/run_list.py": (1, STAMPS),
     "backend/liverl/offline/trials.py": (1, STAMPS),
     "backend/liverl/preflight/batch_end.py": (1, PROTOCOL),
     "backend/liverl/preflight/record.py": (1, SHOWN),

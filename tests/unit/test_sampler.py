@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,3 +52,35 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
     await sampler._look_at_gpus()
     assert sampler.facts.gpus == (GPU,) and sampler.facts.gpu_note is None
     assert supervisor.allowed_gpus == (GPU.uuid,), "they can be used from then on"
+
+
+@pytest.mark.parametrize(("begins_after", "done"), [(None, 3), (2, 2), (0, None)])
+async def test_an_attempt_that_begins_again_does_not_show_the_steps_before_as_done(
+    begins_after: int | None, done: int | None, tmp_path: Path
+) -> None:
+    """Without a checkpoint it begins at step 1: the steps of the one before are thrown away when its trainer starts."""
+    rows = [{"step": step, "data": {"critic/rewards/mean": step / 4}} for step in (1, 2, 3)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    supervisor: Any = SimpleNamespace(
+        run_dir=tmp_path,
+        plan=SimpleNamespace(services=(), total_steps=8),
+        end_causes=SimpleNamespace(matcher=whole()),
+        slots={},
+        gpus=(),
+        allowed_gpus=(),
+        say=lambda *_, **__: None,
+        now=lambda: 1000.0,
+        pace=SimpleNamespace(changed=lambda: None),
+        spawn_task=None,
+    )
+    sampler = Sampler(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
+    sampler.begins_after = begins_after
+    await sampler.look_at_files()
+    facts = sampler.facts
+    assert (facts.metrics.step if facts.metrics is not None else None) == done
+    assert facts.rewards.steps == (done or 0)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 4, "data": {}}) + "\n")
+    await sampler.look_at_files()
+    assert sampler.facts.metrics is not None and sampler.facts.metrics.step == 4, "of this attempt"
+    sampler.close()

@@ -85,10 +85,10 @@ def test_a_run_without_a_step_has_nothing_to_export(tmp_path: Path) -> None:
 
 
 def test_trials_come_from_all_steps_the_oldest_first(run: RunDir) -> None:
-    found = trials_of(run, False, None, Wanted())
+    found, _ = trials_of(run, False, None, Wanted())
     assert [(h.step, h.state) for h in found] == [(1, "finished"), (2, "finished"), (10, "cut_off")]
-    assert [h.step for h in trials_of(run, True, None, Wanted(states=("running",)))] == [10]
-    assert [h.step for h in trials_of(run, False, 2, Wanted())] == [2]
+    assert [h.step for h in trials_of(run, True, None, Wanted(states=("running",)))[0]] == [10]
+    assert [h.step for h in trials_of(run, False, 2, Wanted())[0]] == [2]
     table = trials_table(found)
     rows = list(csv.DictReader(as_csv(table).splitlines()))
     assert [row["reward"] for row in rows] == ["0.5", "", ""]

@@ -59,6 +59,29 @@ def test_what_holds(text: str, holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "present", "earlier"),
+    [
+        ("", True, False), ("step=5", True, False), ("move", True, False), ("any", False, False), ("yes", False, False),
+        ("earlier=yes", False, True), ("earlier=any step=5", True, True), ("earlier=no", True, False),
+        ("earlier!=no", False, True), ("earlier=yes step=6", False, False),
+    ],
+)  # fmt: skip
+def test_trials_of_an_earlier_attempt_are_left_out_unless_they_are_asked_for(
+    text: str, present: bool, earlier: bool
+) -> None:
+    """The policy was not trained on them: the same in a head and in the index of all trials."""
+    other = replace(TRIAL, name="old-1", path="trials/step_0005/old-1", earlier=True, task="move-002")
+    query = parsed(text)
+    assert (query.holds_for(TRIAL), query.holds_for(other)) == (present, earlier)
+    index = TrialIndex()
+    rows = [index.put(TRIAL), index.put(replace(other, earlier=False))]
+    index.mark_earlier(rows[1:])
+    assert index.select(query) == [row for row, holds in zip(rows, (present, earlier), strict=True) if holds]
+    assert index.earlier == 1
+    assert sorted(index.order(rows, "earlier", True)) == rows
+
+
+@pytest.mark.parametrize(
     ("text", "holds"),
     [("reward<1", False), ("reward>=0", False), ("reward!=1", False), ("reward=none", True), ("step=none", True),
      ("finish=none", True), ("finish!=submit", True), ("state=running", True), ("time>0", False), ("kind=none", True)],

@@ -12,10 +12,13 @@ from kit.screens import snapshot
 from kit.trial_folders import FILE, T, call, lines, put
 from msgspec.structs import replace
 
-from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.diagnose.report import _figures
+from liverl.model import Snapshot, StepTrials, TrialHead, TrialsStatus
 from liverl.model_trials import PhaseTimes, SlowTrial
+from liverl.observe.trials.query import parse
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
+from liverl.offline.tables import NothingToExport, trials_of
 from liverl.offline.trials import (
     LONGEST,
     NewEnds,
@@ -35,6 +38,7 @@ from liverl.offline.trials import (
 )
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
+from liverl_tui.text.facts import trial_counts
 from liverl_tui.text.trial_phases import phase_words
 
 
@@ -134,18 +138,65 @@ def test_trials_of_a_step_are_all_looked_at(run: Run) -> None:
     assert str(raised.value) == "run liverl/none has no trials yet"
 
 
-def test_a_trial_that_was_repeated_is_one_of_all_in_every_list(run: Run) -> None:
-    """It counts in no step, as another one stands in for it; the lists show it."""
+def test_a_trial_that_was_repeated_is_left_out_of_every_list_which_says_so(run: Run) -> None:
+    """It counts in no step, as another one stands in for it; a filter asks for it."""
     run.trial("step_0001/a-0a1b2c", {**ENDED, "repeated": True})
     run.trial("step_0001/a-1a1b2c", ENDED)
     state = OfflineRun(run.dir.path).poll()
     assert state is not None and state.trials.total == 1
-    lists = [
+    for wanted, expected in ((EVERY, (1, 1, 1, 1, 1)), (Wanted(query=parse("earlier=any")), (2, 2, 2, 2, 0))):
+        lists = [
+            listed(run.dir, state, False, wanted, None, 50, slow=False),
+            listed(run.dir, state, False, wanted, 1, 50, slow=False),
+            listed_of_all(run.dir, state, False, wanted, 50, None),
+        ]
+        numbers = [(len(one.trials), one.matched, one.searched, one.total, one.earlier) for one in lists]
+        assert numbers == [expected] * 3
+
+
+def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(run: Run) -> None:
+    """The run was resumed without a checkpoint: step 1 was begun again, and step 2 thrown away."""
+    attempts = ({"k": "attempt", "n": n, "at": T + at, "monotonic": 1.0} for n, at in ((1, 0), (2, 1000)))
+    trainers = ({"k": "intent", "svc": "trainer", "gen": n, "at": T + at} for n, at in ((1, 1), (2, 1001)))
+    (run.dir.path / "journal.jsonl").write_text(
+        "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in (*attempts, *trainers))
+    )
+    for name, at in (("step_0001/a-0a1b2c", 10), ("step_0002/a-0a1b2c", 20), ("step_0001/b-0a1b2c", 1010)):
+        place = run.dir.path / "trials" / name
+        put(place / FILE, lines(call(calls=0, request_time=T + at)), T + at)
+        put(place / "result.json", json.dumps({**ENDED, "started_at": T + at}), T + at)
+    state = OfflineRun(run.dir.path).poll()
+    assert state is not None
+    gone = state.trials.earlier
+    assert (state.trials.total, state.trials.finished, gone.total, gone.finished) == (3, 3, 2, 2)
+    for found in (
         listed(run.dir, state, False, EVERY, None, 50, slow=False),
-        listed(run.dir, state, False, EVERY, 1, 50, slow=False),
         listed_of_all(run.dir, state, False, EVERY, 50, None),
-    ]
-    assert [(len(one.trials), one.matched, one.searched, one.total) for one in lists] == [(2, 2, 2, 2)] * 3
+    ):
+        assert ([one.name for one in found.trials], found.total, found.earlier) == (["b-0a1b2c"], 1, 2)
+        said = left_out(found, filtered=False)
+        assert said == "2 trials of an earlier attempt left out; --filter earlier=yes lists them"
+    assert not needs_index(state, 50) and needs_index(replace_newest(state), 1, parse("earlier=any"))
+    for step, gone_too in ((1, 1), (None, 2)):
+        exported, earlier = trials_of(run.dir, False, step, EVERY)
+        assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], gone_too)
+    not_again = listed(run.dir, state, False, EVERY, 2, 50, slow=False)
+    assert (not_again.total, not_again.earlier) == (0, 1), "step 2 was not reached again"
+    with pytest.raises(NothingToExport):
+        trials_of(run.dir, False, 2, EVERY, state.trials)
+    counted = (
+        "- trials: 1, 1 of them finished, 1 without a tool call; 2 more of an earlier attempt are not counted"
+    )
+    assert counted in report_of(state)
+    assert trial_counts(state) == "0 running, 1 of 1 finished, 2 more of an earlier attempt"
+
+
+def replace_newest(state: Snapshot) -> Snapshot:
+    return replace(state, trials=replace(state.trials, newest=()))
+
+
+def report_of(state: Snapshot) -> str:
+    return "\n".join(_figures(state, {}, "", 2))
 
 
 def show(run: Run, name: str) -> TrialShown:

@@ -183,6 +183,9 @@ class Sampler:
         self._rewards = RewardHistory()
         self._recent = StepCollector()
         self._resets = 0
+        # The step after which this attempt begins to train, 0 without a checkpoint; None: not known, or not begun by
+        # this backend. Later steps that are there at its begin are of an earlier attempt, and thrown away.
+        self.begins_after: int | None = None
         self._gpus_known = False  # GPUs were sampled once
         self._primed = False  # files were scanned once
         self._scanning = asyncio.Lock()
@@ -331,6 +334,8 @@ class Sampler:
         # Steps that existed when this backend began, or that a resumed trainer wrote again, get no event.
         reset, self._resets = self._resets != news.resets, news.resets
         fresh = self._primed and not reset
+        if not self._primed and self.begins_after is not None:
+            news.steps = [metrics for metrics in news.steps if metrics.step <= self.begins_after]
         if reset:
             self._pace.clear()
             self._rewards.clear()

@@ -148,6 +148,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         )
         if supervisor.attempt > 1 and plan.resumes_from:
             step = newest_checkpoint(supervisor.run_dir / plan.resumes_from)
+            run.sampler.begins_after = step or 0
             supervisor.say("resumes", first_step_words(step), step=step, attempt=supervisor.attempt)
         for change in plan.changes:
             if change.attempt == supervisor.attempt:

@@ -199,9 +199,13 @@ def _figures(snapshot: Snapshot, settings: Mapping[str, str], serves: str, attem
     elif rewards.last is not None:
         yield f"- mean reward of {quantity(rewards.steps, 'step')}: {rewards.last:.3f}"
     if trials.total:
-        without = f", {trials.zero_tool_calls} without a tool call" if trials.zero_tool_calls else ""
-        unknown = f", {trials.unrecorded} whose answers are not recorded" if trials.unrecorded else ""
-        yield f"- trials: {trials.total}, {trials.finished} of them finished{without}{unknown}"
+        gone = trials.earlier
+        silent, missing = trials.zero_tool_calls - gone.zero_tool_calls, trials.unrecorded - gone.unrecorded
+        without = f", {silent} without a tool call" if silent else ""
+        unknown = f", {missing} whose answers are not recorded" if missing else ""
+        total, finished = trials.total - gone.total, trials.finished - gone.finished
+        more = f"; {gone.total} more of an earlier attempt are not counted" if gone.total else ""
+        yield f"- trials: {total}, {finished} of them finished{without}{unknown}{more}"
     if settings:
         shown = {**settings, **({"run.engine": serves} if serves else {})}
         yield "- " + ", ".join(f"{word}: {shown.get(key, '?')}" for key, word in _RAN.items())

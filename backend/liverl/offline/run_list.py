@@ -4,6 +4,7 @@ verdict on the rewards of a run that has ended, once."""
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -28,14 +29,14 @@ _MODEL = re.compile(
 
 
 class RunListed(msgspec.Struct, frozen=True):
-    """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and ``reward_last``:
-    means of its first and last three steps, of fewer than six both the mean of all; ``seconds``: from the start of its
-    newest attempt to its end, or to its last sign; ``model``: the path of its weights; ``sandboxes_left``: how many
-    things a run that is not live has left in Docker or a cluster, by its files, None if it has begun none;
-    ``validation``: its highest score, after the step ``validation_step``, and ``best_checkpoint``: the path of that
-    step's checkpoint, empty without one, or if it is not complete; ``reward_course``: whether its rewards
-    prove that it learned, None also of a smoke run; ``attempt``: the newest one, which ``started_at`` and ``seconds``
-    are of. None: not known."""
+    """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and
+    ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``seconds``:
+    from the start of its newest attempt to its end, or to its last sign, to now while services go on; ``model``:
+    the path of its weights; ``sandboxes_left``: how many things a run that is not live has left in Docker or a
+    cluster, by its files, None if it has begun none; ``validation``: its highest score, after the step
+    ``validation_step``, and ``best_checkpoint``: the path of that step's checkpoint, empty without one, or if it is
+    not complete; ``reward_course``: whether its rewards prove that it learned, None also of a smoke run;
+    ``attempt``: the newest one, which ``started_at`` and ``seconds`` are of. None: not known."""
 
     run: str
     run_dir: str
@@ -96,13 +97,17 @@ def listed(info: RunInfo) -> RunListed:
     ended = info.state in ("done", "failed", "stopped")
     result = run.read_result() if ended else None
     now = run.read_snapshot()
-    rewards = now.rewards if now is not None else None
+    rewards = _rewards(run, info.state, now.rewards) if now is not None else None
     # The numbers of a smoke run mean nothing.
     best = rewards.validation if rewards is not None and now is not None and not now.smoke else None
     began = (
         result.started_at if result is not None else now.started_at if now is not None else info.started_at
     )
     until = result.ended_at if result is not None else now.at if now is not None else None
+    if (
+        info.state == "orphaned"
+    ):  # its services go on, as `status` says: the snapshot is of its backend's last moment
+        until = time.time()
     return RunListed(
         info.run,
         str(info.run_dir),
@@ -129,28 +134,39 @@ def listed(info: RunInfo) -> RunListed:
     )
 
 
+def _rewards(run: RunDir, state: str, told: Rewards) -> Rewards:
+    """The rewards of a run. ``told``: by its snapshot, which nobody writes any more once its backend is gone without a
+    result: its trainer may have gone on, so that then its metrics tell them, as they do to ``status``."""
+    return (_of_metrics(run) if state in ("orphaned", "lost") else None) or told
+
+
+def _of_metrics(run: RunDir) -> Rewards | None:
+    """What the metrics of a run say; None if they cannot be read, or are too large for a list."""
+    try:
+        file = run.metrics.stat()
+    except OSError:
+        return None
+    return _judged(run.path, file.st_size, file.st_mtime_ns) if file.st_size <= _METRICS else None
+
+
 def _course(run: RunDir, state: str, rewards: Rewards) -> RewardCourse | None:
     """What the rewards of a run prove. Its snapshot may have it from another version, or not at all, so that of a run
     whose backend has ended all steps are judged anew, as its dashboard does; of one that never had six, none is."""
     if state in ("live", "elsewhere") or rewards.first == rewards.last:
         return rewards.course
-    try:
-        file = run.metrics.stat()
-        small = file.st_size <= _METRICS
-        return (_judged(run.path, file.st_size, file.st_mtime_ns) if small else None) or rewards.course
-    except OSError:
-        return rewards.course
+    judged = _of_metrics(run)
+    return (judged.course if judged is not None else None) or rewards.course
 
 
 @lru_cache(maxsize=1024)
-def _judged(run_dir: Path, size: int, written_ns: int) -> RewardCourse | None:
-    """What the metrics of a run prove, which have this size and were written then."""
+def _judged(run_dir: Path, size: int, written_ns: int) -> Rewards:
+    """The rewards in the metrics of a run, which have this size and were written then."""
     from liverl.observe.metrics.steps import MetricsReader
 
     history, steps = RewardHistory(), MetricsReader.of_run(run_dir)
     while news := steps.poll():
         history.add(news)
-    return history.summary().course
+    return history.summary()
 
 
 def _sandboxes_left(info: RunInfo, result: Result | None) -> int | None:

@@ -6,10 +6,10 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 
-from liverl.model import TrialHead
+from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.metrics.series import SeriesSet, series_of
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
-from liverl.offline.trials import Wanted, is_wanted, marks_of
+from liverl.offline.trials import Wanted, is_wanted, marks_of, of_present
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 from liverl.util.parquet import Value
@@ -43,6 +43,9 @@ _TRIAL: tuple[tuple[str, type, Callable[[TrialHead], Value]], ...] = (
     ("path", str, lambda h: h.path),
 )
 TRIAL_KINDS = {name: kind for name, kind, _ in _TRIAL}
+
+
+_UNKNOWN = TrialsStatus()
 
 
 class NothingToExport(Exception):
@@ -89,9 +92,13 @@ def metric_kinds(table: Table) -> dict[str, type]:
     return {name: int if name == "step" else float for name in table}
 
 
-def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> list[TrialHead]:
-    """The trials of ``step``, without it of all steps, the oldest first. Reads each trajectory once: about a second per
-    gigabyte. ``live``: the run goes on; else what has no result was cut off.
+def trials_of(
+    run: RunDir, live: bool, step: int | None, wanted: Wanted, trials: TrialsStatus = _UNKNOWN
+) -> tuple[list[TrialHead], int]:
+    """The trials of ``step``, without it of all steps, the oldest first; and how many of an earlier attempt at their
+    step are left out. Reads each trajectory once: about a second per
+    gigabyte. ``live``: the run goes on; else what has no result was cut off; ``trials``: the counts of the
+    run.
 
     Raises:
         NothingToExport: there is none.
@@ -101,12 +108,14 @@ def trials_of(run: RunDir, live: bool, step: int | None, wanted: Wanted) -> list
 
     steps = steps_on_disk(run.path) if step is None else [step]
     found = [head for number in steps for head in reversed(heads_of_step(run.path, number))]
+    found = of_present(run, trials, found)
     if not live:
         found = [replace(h, state="cut_off") if h.state == "running" else h for h in found]
+    earlier = 0 if wanted.query.earlier_too else sum(head.earlier for head in found)
     found = [head for head in found if is_wanted(head, wanted)]
     if not found:
         raise NothingToExport(f"trials{'' if step is None else f' of step {step}'} like these")
-    return found
+    return found, earlier
 
 
 def trials_table(trials: Sequence[TrialHead]) -> Table:

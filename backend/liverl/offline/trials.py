@@ -14,12 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.cut_off import start_of, with_starts
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
-from liverl.observe.trials.query import Query
+from liverl.observe.trials.query import EARLIER, Query, parse
 from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
 from liverl.observe.trials.tallies import sum_of
 from liverl.observe.trials.trajectory import Trajectory
@@ -49,6 +51,10 @@ _LOOKED_AT = 10_000  # folders of steps in which a name is looked for
 LONGEST = 4000  # characters of a prompt or a reply that are shown
 
 
+_ALL = Query()
+_ANY = parse(f"{EARLIER}=any")
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """Which trials are wanted. ``task``, ``name``: part of it, whatever its case; ``flags``: it has at least one of
     them; ``waits``: what it waits for, or waited for most; ``query``: a filter that holds for it."""
@@ -65,7 +71,8 @@ class TrialsListed(msgspec.Struct, frozen=True):
     """``trials ls --json``. ``step``: of which all trials were looked at; None: those of the run were, of which it has
     ``total``: all of them (``whole``), or its ``searched`` newest ones; ``matched``: those that the filters leave, of
     which ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each, at most
-    20 and the number of the others."""
+    20 and the number of the others. ``earlier``: trials of an earlier attempt at their step, which are left out and in
+    none of these numbers; a filter on the field ``earlier`` asks for them."""
 
     run: str
     run_dir: str
@@ -77,6 +84,7 @@ class TrialsListed(msgspec.Struct, frozen=True):
     whole: bool = False
     gaps: tuple[str, ...] = ()
     searched: int = 0
+    earlier: int = 0
     schema: int = SCHEMA
 
 
@@ -160,7 +168,7 @@ def is_wanted(head: TrialHead, wanted: Wanted) -> bool:
         and (not wanted.flags or not marks_of(head).isdisjoint(wanted.flags))
         and (not wanted.states or head.state in wanted.states)
         and (not wanted.waits or wanted.waits in (head.waits_for, head.spent_on))
-        and (wanted.query.empty or wanted.query.holds_for(head))
+        and wanted.query.holds_for(head)
     )
 
 
@@ -188,23 +196,34 @@ def listed(
     """
     trials = state.trials if state is not None else TrialsStatus()
     if step is None:
-        heads, total = list(trials.newest), _all_of(trials)
+        heads = list(trials.newest)
     else:
-        heads = heads_of_step(run.path, step)
+        heads = of_present(run, trials, heads_of_step(run.path, step))
         if not heads:
             raise NoSuchTrial(_no_step(run, step))
         if not live:
             heads = [_cut_off(head) for head in heads]
-        total = len(heads)
         if state is not None and state.sessions is not None:
             silent = state.sessions.silent
             seen = seen_by_sessions(TrialsStatus(newest=tuple(heads)), (s.id for s in silent), len(silent))
             heads = list(seen.newest)
-    found = [head for head in heads if is_wanted(head, wanted)]
+    present = [head for head in heads if wanted.query.earlier_too or not head.earlier]
+    total, earlier = len(present), len(heads) - len(present)
+    if step is None:
+        total, earlier = _numbers(trials, wanted.query)
+    found = [head for head in present if is_wanted(head, wanted)]
     if slow:
         found = slowest_first(found, time.time())
     return TrialsListed(
-        run.name, str(run.path), live, step, total, len(found), tuple(found[:most]), searched=len(heads)
+        run.name,
+        str(run.path),
+        live,
+        step,
+        total,
+        len(found),
+        tuple(found[:most]),
+        searched=len(present),
+        earlier=earlier,
     )
 
 
@@ -224,14 +243,15 @@ def listed_of_all(
     all_trials.refresh()
     index = all_trials.index
     newest = {head.path: head for head in (state.trials.newest if state is not None else ())}
-    rest = replace(wanted, query=Query())
+    rest = replace(wanted, query=_ANY)
     rows = index.order(index.select(wanted.query), *(sort or ("at", True)))
-    if rest != Wanted():
+    if rest != Wanted(query=_ANY):
         rows = [row for row in rows if is_wanted(index.head(row), rest)]
     heads = (index.head(row) for row in rows[:most])
     trials = tuple(newest.get(head.path, head) for head in heads)
     gaps = all_trials.gaps
-    total = len(index)
+    earlier = 0 if wanted.query.earlier_too else index.earlier
+    total = len(index) - earlier
     return TrialsListed(
         run.name,
         str(run.path),
@@ -243,19 +263,41 @@ def listed_of_all(
         whole=not gaps,
         gaps=gaps,
         searched=total,
+        earlier=earlier,
     )
 
 
-def needs_index(state: Snapshot | None, most: int) -> bool:
+def of_present(run: RunDir, trials: TrialsStatus, heads: list[TrialHead]) -> list[TrialHead]:
+    """All trials of some steps, with those marked that the present attempt has thrown away: also of a step that it has
+    not reached again, which ``trials``, the counts of the run, do not name."""
+    starts = TrainerStarts(run.path)
+    starts.poll()
+    heads = with_starts(heads, starts)
+    reached = max((one.step for one in trials.steps), default=None)
+    if reached is None or starts.newest < 2:
+        return heads
+    return [
+        replace(head, earlier=True)
+        if head.step is not None and head.step > reached and start_of(head, starts) < starts.newest
+        else head
+        for head in heads
+    ]
+
+
+def needs_index(state: Snapshot | None, most: int, query: Query = _ALL) -> bool:
     """Whether more trials are asked for than the state of the run has, while the run has more."""
     trials = state.trials if state is not None else TrialsStatus()
-    return most > len(trials.newest) and _all_of(trials) > len(trials.newest)
+    there = sum(query.earlier_too or not head.earlier for head in trials.newest)
+    return most > there and _numbers(trials, query)[0] > there
 
 
-def _all_of(trials: TrialsStatus) -> int:
-    """How many trials there are in the lists: also those that count in no step any more, as they were repeated or are
-    of an earlier attempt."""
-    return max(len(trials.newest), trials.total + sum(step.earlier for step in trials.steps))
+def _numbers(trials: TrialsStatus, query: Query) -> tuple[int, int]:
+    """How many trials of the run a list is about, and how many are left out, as they are of an earlier attempt at their
+    step."""
+    gone = sum(head.earlier for head in trials.newest)
+    earlier = max(gone, trials.earlier.total + trials.earlier.repeated)
+    present = max(len(trials.newest) - gone, trials.total - trials.earlier.total)
+    return (present + earlier, 0) if query.earlier_too else (present, earlier)
 
 
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:

@@ -253,13 +253,14 @@ def listed(
     equal: frozenset[GroupKey] = frozenset(),
     saved: Mapping[str, str] | None = None,
 ) -> list[TrialHead]:
-    """The trials that the filter lets through, in their order. ``saved``: see ``query.parse``."""
+    """The trials that the filter lets through, in their order; without any, all of them. ``saved``: see
+    ``query.parse``."""
     query = parse(text, saved)
     return [
         head
         for head in trials
         if (not only_flagged or flagged(head))
-        and (query.empty or query.holds_for(head, words_of(head, group_of(head) in equal)))
+        and ((query.empty and not text) or query.holds_for(head, words_of(head, group_of(head) in equal)))
     ]
 
 

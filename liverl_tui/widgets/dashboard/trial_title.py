@@ -101,6 +101,9 @@ def unrecorded_words(steps_done: int | None, tallies: Sequence[Tally]) -> str:
     return f"trials of {which} not recorded"
 
 
+SHORT_WIDTH = 100  # columns of a title below which what is left out of a list is said in fewer words
+
+
 class StepWords(Struct, frozen=True):
     """What a title says of steps. ``tallies``: of the newest steps, newest first; ``planned``: trials of a step;
     ``before``: see ``newest_words``. ``step``: the one whose trials are listed, None for the newest trials;
@@ -156,6 +159,14 @@ class Title(Struct, frozen=True):
     def _line(self, form: str, kept: int, place: str) -> str:
         parts = (*self.before, form, *self.after, *self.more[:kept])
         return f"{FACTS_GAP.join(part for part in parts if part)}{place}".strip()
+
+
+def earlier_words(number: int, width: int) -> str:
+    """How many trials a filter leaves out as they are of an earlier attempt at their step; "" for none. ``width``: of
+    the title."""
+    if not number:
+        return ""
+    return f"{number:,} {'of an earlier attempt' if width >= SHORT_WIDTH else 'discarded'} left out"
 
 
 def match_words(hits: int, total: int, which: str = "") -> str:

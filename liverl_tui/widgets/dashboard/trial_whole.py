@@ -149,6 +149,7 @@ class WholeRun:
         self._read_at, self._took = 0.0, 0.0
         self._stale = True
         self.rows: list[int] = []
+        self.earlier = 0  # trials of an earlier attempt at their step, when ``rows`` were found
         self.problem = ""
         self.progress = ""  # how far the first reading is; "" after it
 
@@ -246,7 +247,7 @@ class WholeRun:
 
     async def _answer(self) -> None:
         while self._index is not None and (asked := self._asked) is not None and asked != self._answered:
-            self.rows = await asyncio.to_thread(_rows, self._index.index, asked)
+            self.rows, self.earlier = await asyncio.to_thread(_rows, self._index.index, asked)
             self._answered = asked
             self._changed()
 
@@ -256,6 +257,6 @@ def _gap_words(gaps: Sequence[str]) -> str:
     return f"▲ incomplete list: {one_line(', '.join(gaps))}" if gaps else ""
 
 
-def _rows(index: TrialIndex, asked: Asked) -> list[int]:
+def _rows(index: TrialIndex, asked: Asked) -> tuple[list[int], int]:
     rows = index.select(asked.query, index.flagged() if asked.flagged else None)
-    return index.order(rows, asked.sort, asked.descending)
+    return index.order(rows, asked.sort, asked.descending), index.earlier

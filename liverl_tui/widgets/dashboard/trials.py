@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.groups import equal_groups, group_of
-from liverl.observe.trials.query import parse, without
+from liverl.observe.trials.query import EARLIER, parse, without
 from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
 from liverl_tui.data.saved_filters import save_filter, saved_filters
@@ -54,8 +54,10 @@ from liverl_tui.widgets.dashboard.trial_rows import (
 )
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
 from liverl_tui.widgets.dashboard.trial_title import (
+    SHORT_WIDTH,
     StepWords,
     Title,
+    earlier_words,
     match_words,
     places,
     total_words,
@@ -294,10 +296,10 @@ class TrialsPane(RowsPane):
         if self._table:
             return super().filtered_words() if self.prompt.text else ""
         if self._whole_listed:
-            return match_words(len(self._names), len(self._whole.index))
+            return match_words(len(self._names), len(self._whole.index) - self._earlier)
         known, total = len(self._paths), self._status.total
         newest = self._reader.step is None and known < total
-        return match_words(len(self.trials), known, "newest" if newest else "")
+        return match_words(len(self.trials), known - self._earlier, "newest" if newest else "")
 
     def action_filter(self) -> None:
         """Begin to type a filter; saved ones are read."""
@@ -365,16 +367,19 @@ class TrialsPane(RowsPane):
         # While they are read, nothing can be said of the number.
         reading = self._in_whole and self._whole.progress and not total
         counted = self.filtered_words() if (self.prompt.text or self._only_flagged) and not reading else ""
+        # Where the user looks for some, a title that leaves this out says that there were none.
+        chosen = self._table or self._filtered or self._whole_listed
         title = Title(
             before=(*self.chosen_words(), *self._problems()),
             forms=step_words.sentences(words),
             after=[
                 "flagged trials only" if self._only_flagged and not self._table else "",
+                earlier_words(self._earlier, width),
                 self.order_words(),
-                self._unrecorded if self._table else "",
+                self._unrecorded_in(width) if chosen else "",
             ],
             more=[
-                "" if self._table else self._unrecorded,
+                "" if chosen else self._unrecorded,
                 "" if self._grouped or self._table else "ungrouped",
                 "older ones: liverl-tui trials steps --step N" if older else "",
                 *more,
@@ -390,6 +395,18 @@ class TrialsPane(RowsPane):
         if snapshot is None or not self._view.demo or self._status.older_steps:
             return ""
         return unrecorded_words(snapshot.step, tuple(self._tallies.values()))
+
+    def _unrecorded_in(self, width: int) -> str:
+        words = self._unrecorded
+        return words if width >= SHORT_WIDTH else words.removeprefix("trials of ")
+
+    @property
+    def _earlier(self) -> int:
+        """How many trials the filter leaves out because they are of an earlier attempt at their step."""
+        chosen = self._filtered or self._whole_listed
+        if self._table or not chosen or parse(self.prompt.text, self._saved).earlier_too:
+            return 0
+        return self._whole.earlier if self._whole_listed else sum(h.earlier for h in self._known().values())
 
     def _problems(self) -> list[str]:
         """What is wrong with the filter, and how far all trials are read."""
@@ -481,7 +498,8 @@ class TrialsPane(RowsPane):
             reason = f"no {what} matches{way}" if self.prompt.text else "no flagged trials"
             if flagged and not self._table:
                 reason += f"; {find('trials', 'flagged').press} to list all trials"
-            return (Row((f"  {reason}", "dim")),)
+            missing = () if self._table or not self._unrecorded else (Row((f"  {self._unrecorded}", "warn")),)
+            return (Row((f"  {reason}", "dim")), *missing)
         if self._unrecorded:
             return (Row((f"  {self._unrecorded}", "dim")),)
         of_no_step = self._table and self._status.total
@@ -615,7 +633,7 @@ class TrialsPane(RowsPane):
 
     def _prompt_of(self, head: TrialHead) -> list[TrialHead]:
         """The trials of the task of ``head`` in its step, out of all trials of the run."""
-        query = parse(f'step={"none" if head.step is None else head.step} task="{head.task}"')
+        query = parse(f'step={"none" if head.step is None else head.step} task="{head.task}" {EARLIER}=any')
         index = self._whole.index
         return [index.head(row) for row in index.select(query)]
 

@@ -31,6 +31,7 @@ from liverl.observe.trials.dumps import DUMPS
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.phases import PHASES
 from liverl.observe.trials.query import (
+    EARLIER,
     FIELDS,
     NONE,
     PART,
@@ -43,6 +44,7 @@ from liverl.observe.trials.query import (
     TextField,
     TextTerm,
     contains,
+    earlier_texts,
 )
 
 UNKNOWN = float("nan")  # in an array of numbers
@@ -77,7 +79,11 @@ _SHARED: dict[str, Callable[[TrialHead], tuple[str, ...]]] = {
         + ((f"{_VALIDATED}{head.validated}",) if head.validated is not None else ())
     ),
     _PARTS: lambda head: tuple(head.rewards),
-    **{field.name: field.read for field in FIELDS if isinstance(field, TextField) and not field.many},
+    **{
+        field.name: field.read
+        for field in FIELDS
+        if isinstance(field, TextField) and not field.many and field.name != EARLIER
+    },
 }
 _NUMBERS: dict[str, Callable[[TrialHead], float | None]] = {
     "started": lambda head: head.started_at,
@@ -317,6 +323,8 @@ class TrialIndex:
     def select(self, query: Query, rows: Iterable[int] | None = None) -> list[int]:
         """The rows for which a filter holds, in their order. ``rows``: among which; None: all."""
         found: Iterable[int] = self.rows if rows is None else rows
+        if not query.earlier_too:
+            found = self._of_attempts(found, lambda texts: "no" in texts)
         for term in query.terms:
             found = self._where(term, found)
         for word in query.words:
@@ -338,8 +346,21 @@ class TrialIndex:
             return [row for row in rows if term.holds(column[row])]
         if term.field.many:
             return self._where_own(term, rows)
+        if term.field.name == EARLIER:
+            return self._of_attempts(rows, term.holds)
         places, good = self._places[term.field.name], self._good(term.field.name, term.holds)
         return [row for row in rows if places[row] in good]
+
+    def _of_attempts(self, rows: Iterable[int], holds: Callable[[tuple[str, ...]], bool]) -> list[int]:
+        """Those of ``rows`` for which the texts of the field ``earlier`` hold."""
+        places = self._places["marks"]
+        good = self._good("marks", lambda marks: holds(earlier_texts("earlier" in marks)))
+        return [row for row in rows if places[row] in good]
+
+    @property
+    def earlier(self) -> int:
+        """How many trials are of an earlier attempt at their step."""
+        return len(self._of_attempts(self.rows, lambda texts: "yes" in texts))
 
     def _where_part(self, term: NumberTerm, rows: Iterable[int]) -> list[int]:
         part, places = _clean(term.field.name.removeprefix(PART)), self._places[_PARTS]
@@ -373,7 +394,7 @@ class TrialIndex:
         own = self._own_with(word)
         shared = []
         for field in FIELDS:
-            if isinstance(field, TextField) and not field.many:
+            if isinstance(field, TextField) and field.searched and not field.many:
                 good = self._good(field.name, lambda texts: contains((word,), SEPARATOR.join(texts)))
                 if good:
                     shared.append((self._places[field.name], good))
@@ -412,7 +433,7 @@ class TrialIndex:
         """``rows`` by a field (see ``FIELDS``) or by ``at`` (when they began); those without a value are last in either
         direction."""
         every = list(rows)
-        column = self._numbers.get(name)
+        column, name = self._numbers.get(name), "marks" if name == EARLIER else name
         if column is not None:
             known = [row for row in every if column[row] == column[row]]
             known.sort(key=column.__getitem__, reverse=descending)

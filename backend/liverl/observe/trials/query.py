@@ -25,6 +25,7 @@ from liverl.util.nearest import did_you_mean
 
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
 NONE = "none"  # the value of a field that is not known
+EARLIER = "earlier"  # the field that says of which attempt at its step a trial is
 SEPARATOR = "\x1f"  # between texts that are searched as one; no text and no word has it
 PART = "rewards."  # before the name of a part of the reward, as a field
 Texts = tuple[str, ...]  # any of them may be meant
@@ -59,12 +60,14 @@ class NumberField(Struct, frozen=True):
 
 
 class TextField(Struct, frozen=True):
-    """A field with texts. ``many``: nearly each trial has a value of its own."""
+    """A field with texts. ``many``: nearly each trial has a value of its own; ``searched``: plain words are looked for
+    in it."""
 
     name: str
     help: str
     read: Callable[[TrialHead], Texts]
     many: bool = False
+    searched: bool = True
 
 
 def took(head: TrialHead) -> float | None:
@@ -102,6 +105,11 @@ def _validation(head: TrialHead) -> Texts:
     return () if step is None else (str(step), f"val{step}", f"v{step}", "val", "validation")
 
 
+def earlier_texts(earlier: bool) -> Texts:
+    """What the field ``earlier`` has of a trial. ``earlier``: see ``TrialHead.earlier``."""
+    return ("yes" if earlier else "no", "any")
+
+
 def _phase(name: str) -> Callable[[TrialHead], float | None]:
     return lambda head: head.phases.get(name)
 
@@ -137,11 +145,18 @@ FIELDS: tuple[NumberField | TextField, ...] = (
         lambda head: _some(head.cause),
     ),
     TextField("outcome", "what became of its tokens: trained, masked, ...", lambda head: _some(head.outcome)),
+    TextField(
+        EARLIER,
+        "yes: of an earlier attempt at its step, which other filters leave out; any: of any attempt",
+        lambda head: earlier_texts(head.earlier),
+        searched=False,
+    ),
     TextField("name", "its name", lambda head: _some(head.name), many=True),
     TextField("group", "its prompt in the step", lambda head: _some(head.group), many=True),
     TextField("last", "its last call or words", lambda head: _some(head.preview), many=True),
 )
 BY_NAME = {field.name: field for field in FIELDS}
+_SEARCHED = tuple(field for field in FIELDS if isinstance(field, TextField) and field.searched)
 
 
 class NumberTerm(Struct, frozen=True):
@@ -210,7 +225,9 @@ Term = NumberTerm | TextTerm
 
 
 class Query(Struct, frozen=True):
-    """What a filter asks for. ``problems``: what of it cannot be read, one sentence each; the rest holds."""
+    """What a filter asks for. ``problems``: what of it cannot be read, one sentence each; the rest holds. Trials of an
+    earlier attempt at their step are left out, as the policy was not trained on them, unless a term names ``earlier``.
+    """
 
     terms: tuple[Term, ...] = ()
     words: tuple[str, ...] = ()
@@ -218,11 +235,18 @@ class Query(Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Whether it holds for every trial."""
+        """Whether it holds for every trial that is not of an earlier attempt."""
         return not (self.terms or self.words)
+
+    @property
+    def earlier_too(self) -> bool:
+        """Whether it says itself of which attempts it asks for trials."""
+        return any(term.field.name == EARLIER for term in self.terms)
 
     def holds_for(self, head: TrialHead, text: str | None = None) -> bool:
         """Whether it holds for a trial. ``text``: in which its words are looked for; None: ``text_of``."""
+        if head.earlier and not self.earlier_too:
+            return False
         if not all(term.holds_for(head) for term in self.terms):
             return False
         return not self.words or contains(self.words, text_of(head) if text is None else text)
@@ -236,7 +260,7 @@ def contains(words: tuple[str, ...], text: str) -> bool:
 
 def text_of(head: TrialHead) -> str:
     """The texts of a trial in which plain words are looked for."""
-    texts = (text for field in FIELDS if isinstance(field, TextField) for text in field.read(head))
+    texts = (text for field in _SEARCHED for text in field.read(head))
     return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in (*texts, head.failure))
 
 

@@ -264,6 +264,7 @@ class TrialScanner:
             calling=every.calling,
             calling_now=every.calling_now,
             unrecorded=every.unrecorded,
+            earlier=tallies.not_counted(back, unknown),
         )
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from liverl.model import StepTrials, TrialHead
-from liverl.model_trials import PhaseTimes, ReplicaTimes, SlowTrial, StepTail
+from liverl.model_trials import EarlierTrials, PhaseTimes, ReplicaTimes, SlowTrial, StepTail
 from liverl.observe.trials.ending_words import DONE, ending_of
 from liverl.observe.trials.phases import PHASES, slow_trial, slowness, waited
 from liverl.observe.trials.rows import DAMAGED
@@ -243,6 +243,18 @@ class StepTallies:
             for tally in starts.values():
                 every.take(tally)
         return every
+
+    def not_counted(self, back: WentBack, unknown: bool) -> EarlierTrials:
+        """The trials that count in no step, as it was begun again after them. ``unknown``: see ``Tally.without``."""
+        gone, repeated = Tally(), 0
+        for step, starts in self._steps.items():
+            for start, tally in starts.items():
+                repeated += tally.earlier
+                if back.before(step, start):
+                    gone.take(tally)
+        return EarlierTrials(
+            gone.total, gone.finished, gone.cut_off, gone.without(unknown), gone.unrecorded, repeated
+        )
 
     def went_back(self) -> WentBack:
         """Where the trainer began again."""
