@@ -174,7 +174,9 @@ class DemoSource:
             self._advance()
             at = min(self._at, self._player.end)
             over = at >= self._player.end
-            if at < self._played and self._again is not None:  # all up to there is played again, which takes a while
+            if (
+                at < self._played and self._again is not None
+            ):  # all up to there is played again, which takes a while
                 back = f"going back to {self.place:.0f} s of {self.seconds:.0f} s; what is shown is older"
                 yield View("demo", back, snapshot, self._events)
             try:

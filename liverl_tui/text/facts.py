@@ -224,7 +224,8 @@ def trial_words(s: Snapshot) -> str | None:
     words = [trial_counts(s)]
     if trials.zero_tool_calls:
         number = f"{trials.zero_tool_calls} of {trials.judged}"
-        words.append(f"{number} ({without_tools(s):.0%}) made no tool call at all")
+        every = ", those of an earlier attempt included" if trials.earlier.total else ""
+        words.append(f"{number} ({without_tools(s):.0%}) made no tool call at all{every}")
     chosen = next((t for t in trials.steps if t.judged and (s.step is None or t.step <= s.step)), None)
     if chosen is not None:
         words.append(of_step(chosen))

@@ -130,6 +130,7 @@ def status(run: RunDir) -> dict[str, Any]:
     """State, progress, services, replicas and trials of a run, and its alerts in a line each."""
     snapshot, live = seen(run)
     steps = snapshot.trials.steps[:3]
+    gone = snapshot.trials.earlier
     return told(
         {
             "run": snapshot.run,
@@ -154,8 +155,9 @@ def status(run: RunDir) -> dict[str, Any]:
             },
             "trials": {
                 "running": snapshot.trials.running,
-                "finished": snapshot.trials.finished,
-                "without_tool_calls": snapshot.trials.zero_tool_calls,
+                "finished": snapshot.trials.finished - gone.finished,
+                "without_tool_calls": snapshot.trials.zero_tool_calls - gone.zero_tool_calls,
+                "more_of_an_earlier_attempt": gone.total,
                 "newest_steps": [
                     {"step": s.step, "finished": s.finished, "of": s.total, "mean_reward": s.mean_reward}
                     for s in steps
