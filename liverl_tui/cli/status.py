@@ -24,6 +24,7 @@ from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
 from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.words import step_of
 
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
@@ -195,8 +196,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
     if result is not None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
         echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
-        of = f" of {result.total_steps}" if result.total_steps else ""
-        steps = f"{result.steps}{of} step{'' if (result.total_steps or result.steps) == 1 else 's'}"
+        steps = f"{step_of(result.steps, result.total_steps, ' of ')} step"
+        steps += "" if (result.total_steps or result.steps) == 1 else "s"
         # The table below begins with the summary.
         echo(
             f"  attempt {result.attempt}, {steps}. {'' if snapshot is not None else result.summary}".rstrip()

@@ -148,7 +148,9 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         )
         if supervisor.attempt > 1 and plan.resumes_from:
             step = newest_checkpoint(supervisor.run_dir / plan.resumes_from)
-            supervisor.say("resumes", first_step_words(step), step=step, attempt=supervisor.attempt)
+            supervisor.say(
+                "resumes", first_step_words(step, plan.total_steps), step=step, attempt=supervisor.attempt
+            )
         for change in plan.changes:
             if change.attempt == supervisor.attempt:
                 supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")
