@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from liverl.control.history import STARTED, was_ready
 from liverl.daemon.run import Run
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
@@ -142,7 +144,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say(
-            "run_started",
+            STARTED,
             f"run {plan.run}{again} started in {supervisor.run_dir}{variables_told(plan)}",
             attempt=supervisor.attempt,
         )
@@ -179,6 +181,8 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
     replicas.restore_listing()
     if damage:
         journal_anew(supervisor, history)
+    if await asyncio.to_thread(was_ready, supervisor.run_dir):
+        run.outcome.resume_ready()
     if history.stop is not None:
         run.outcome.resume_stop(history.stop)
     then()

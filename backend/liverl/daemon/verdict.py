@@ -16,6 +16,7 @@ import msgspec
 from liverl.causes.inputs.shown import words_of
 from liverl.causes.quiet.end import NO_STEP
 from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
+from liverl.control.history import READY
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor
@@ -100,7 +101,7 @@ class RunOutcome:
             self._over.set()
         if not self._was_ready and not self._supervisor.stopping and self._ready:
             self._was_ready = True
-            self._supervisor.say("run_ready", self._ready_words)
+            self._supervisor.say(READY, self._ready_words)
 
     @property
     def _ready(self) -> bool:
@@ -253,6 +254,11 @@ class RunOutcome:
         if instance.spec.kind == "trainer" and self._source is not None and (dead := self._source.dead()):
             found.append(dead)
         return "; ".join(found)
+
+    def resume_ready(self) -> None:
+        """An earlier backend has seen the attempt ready: what is down since then, as a replica that a user stopped,
+        makes it no run that starts."""
+        self._was_ready = True
 
     def resume_stop(self, record: Mapping[str, Any]) -> None:
         """Continue the stop that an earlier backend had begun; ``record`` is from the journal."""
