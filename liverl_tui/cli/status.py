@@ -218,7 +218,12 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
             else "none of its services can still be running here"
         )
         command = as_typed(f"liverl-tui up --run {shlex.quote(str(run.path))}")
-        echo(f"  {services}; to continue: {command}")
+        closes = snapshot is not None and snapshot.awaits_closing
+        if closes:
+            services = (
+                "its training is complete; a new backend stops what is left of it, and writes its result"
+            )
+        echo(f"  {services}; to {'close the run' if closes else 'continue'}: {command}")
     for removal in read_cleaned(run.path):
         echo(f"  {removal.words}")
     if snapshot is not None:

@@ -117,7 +117,8 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     """How current the shown state is (live, lost, ended ...), in forms from long to short."""
     if view.link == "lost":
         key = find("app", "revive").mention
-        way = "" if readonly else f": {key} restarts it"
+        closes = view.snapshot is not None and view.snapshot.awaits_closing
+        way = "" if readonly else f": {key} closes the run" if closes else f": {key} restarts it"
         which = "" if readonly else f": {key}"
         return (
             ((f"✖ backend died{way}; showing files", "alarm"),),
