@@ -225,6 +225,28 @@ def test_the_services_that_still_run_are_named(tmp_path: Path, process: subproce
     }
 
 
+def test_alerts_that_only_a_backend_can_judge_stay_as_it_left_them(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    write_backend(tmp_path, age=190)
+    Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
+    restarted = Symptom(
+        "service_restarted:r1", "warning", "r1 failed", "exit 1", "read its log", action="x", since=7.0
+    )
+    slow = Symptom("replica_slow:r0", "critical", "r0 is slow", "half as fast", "look at it", since=8.0)
+    gone = Symptom("reward_flat", "info", "solved", "nothing to learn", "stop", since=9.0)  # no file says so
+    write_snapshot(tmp_path, services=(service("r0", "replica"),), symptoms=(gone, restarted, slow))
+    seen = polled(tmp_path)
+    look = "as of the backend's last look"
+    assert seen.state == "unsupervised"
+    assert seen.symptoms == (
+        replace(slow, cause=f"half as fast ({look})"),
+        replace(restarted, cause=f"exit 1 ({look})", action=None),
+    )
+    # The next one is not told of it twice.
+    assert RunDir(tmp_path).read_snapshot().symptoms == (gone, restarted, slow)  # type: ignore[union-attr]
+
+
 ENVIRONMENTS = tuple(
     service(f"env:{state}", "environment", state, pid=None, log=None, members=(), why="as it was")
     for state in ("ready", "preparing", "waiting", "failed", "stopped")

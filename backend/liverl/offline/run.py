@@ -59,6 +59,8 @@ from liverl.util.regular_file import read_regular
 from liverl.version import __version__
 
 T = TypeVar("T")
+LAST_LOOK = "as of the backend's last look"  # of an alert that nothing has judged since
+_RANKS = {"critical": 0, "warning": 1, "info": 2}
 NAMED = 3  # services of which the names are said; of more, their number
 _ENDED = ("done", "failed", "stopped")
 
@@ -286,7 +288,8 @@ class OfflineRun:
         )
 
     def _symptoms(self, snapshot: Snapshot, before: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
-        """Return the symptoms: of an ended run its last ones, else those of the rules that need files only.
+        """Return the symptoms: of an ended run its last ones, else those of the rules that need files only, and of the
+        others what the backend saw last.
 
         None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
@@ -313,6 +316,13 @@ class OfflineRun:
         known = self._means()
         found = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
         symptoms = [fitted(s, known) for s in found]
+        judged = {name for rule in FILE_RULES for name in rule.ids}
+        symptoms += [
+            msgspec.structs.replace(s, cause=f"{s.cause} ({LAST_LOOK})")
+            for s in before
+            if s.id.partition(":")[0] not in judged
+        ]
+        symptoms.sort(key=lambda s: _RANKS[s.severity])
         return tuple(
             msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
             for s in symptoms

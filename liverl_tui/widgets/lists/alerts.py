@@ -130,7 +130,7 @@ def _backend_died(view: View) -> Symptom:
         severity="critical",
         title="the backend died; files are shown",
         cause=f"what is shown is read from the run's files{why}; its services may go on, but nothing "
-        "measures them: an alert that needs that cannot begin",
+        "measures them: an alert that needs that cannot begin or end",
         fix=f"{find('app', 'revive').mention} starts a backend again, which {then}",
     )
 
