@@ -19,6 +19,7 @@ from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.commands import next_command
 from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir
+from liverl.util.plural import plural
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
 from liverl_tui.cli.run_to_read import run_to_read
@@ -196,8 +197,11 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
     if result is not None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
         echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
-        steps = f"{step_of(result.steps, result.total_steps, ' of ')} step"
-        steps += "" if (result.total_steps or result.steps) == 1 else "s"
+        total = result.total_steps
+        more = bool(total) and result.steps > (total or 0)
+        steps = str(result.steps) if more else step_of(result.steps, total, " of ")
+        steps += f" {plural(result.steps if more else total or result.steps, 'step')}"
+        steps += f" ({total} wanted)" if more else ""
         # The table below begins with the summary.
         echo(
             f"  attempt {result.attempt}, {steps}. {'' if snapshot is not None else result.summary}".rstrip()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from kit.screens import service, snapshot
 
+from liverl.observe.checkpoints import LATEST
+from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
+from liverl_tui.cli.fix import _consequence
 from liverl_tui.cli.status_table import render
 from liverl_tui.data.config_change import end_of_run, restarted, restarts_words
 from liverl_tui.text.facts import plain_facts
@@ -47,6 +53,24 @@ def test_a_stopped_service_is_not_said_to_be_restarted() -> None:
     stopped = snapshot(services=(service("replica-0", "replica", state="stopped"), TRAINER))
     names = [one.name for one in restarted(stopped, frozenset({"replicas", "trainer"}))]
     assert names == ["trainer"]
+
+
+@pytest.mark.parametrize(
+    ("restarts", "words"),
+    [
+        (frozenset({"trainer"}), f"trainer is restarted. {AT_ONCE}"),
+        (None, f"The run is stopped, and resumed with it. {AT_ONCE}"),
+        (frozenset({"replicas"}), "replica-0 is restarted; the run goes on. Requests"),
+    ],
+)
+def test_fix_says_that_its_change_ends_the_run(
+    tmp_path: Path, restarts: frozenset[str] | None, words: str
+) -> None:
+    run = RunDir(tmp_path)
+    run.snapshot.write_bytes(encode_snapshot(snapshot(step=67, services=(REPLICA, TRAINER))))
+    (run.checkpoints / "global_step_65").mkdir(parents=True)
+    (run.checkpoints / LATEST).write_text("65")
+    assert _consequence(run, True, restarts, 60).startswith(words)
 
 
 def test_more_steps_than_wanted_are_no_fraction() -> None:

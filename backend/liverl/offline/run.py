@@ -316,11 +316,11 @@ class OfflineRun:
         known = self._means()
         found = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
         symptoms = [fitted(s, known) for s in found]
-        judged = {name for rule in FILE_RULES for name in rule.ids}
+        by_files = {name for rule in FILE_RULES for name in rule.ids}
         symptoms += [
             msgspec.structs.replace(s, cause=f"{s.cause} ({LAST_LOOK})")
             for s in before
-            if s.id.partition(":")[0] not in judged
+            if s.id.partition(":")[0] not in by_files
         ]
         symptoms.sort(key=lambda s: _RANKS[s.severity])
         return tuple(
