@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from liverl.control.history import STARTED, was_ready
+from liverl.control.history import was_ready
 from liverl.daemon.run import Run
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
@@ -144,7 +144,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say(
-            STARTED,
+            "run_started",
             f"run {plan.run}{again} started in {supervisor.run_dir}{variables_told(plan)}",
             attempt=supervisor.attempt,
         )

@@ -16,7 +16,6 @@ import msgspec
 from liverl.causes.inputs.shown import words_of
 from liverl.causes.quiet.end import NO_STEP
 from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
-from liverl.control.history import READY
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor
@@ -101,7 +100,7 @@ class RunOutcome:
             self._over.set()
         if not self._was_ready and not self._supervisor.stopping and self._ready:
             self._was_ready = True
-            self._supervisor.say(READY, self._ready_words)
+            self._supervisor.say("run_ready", self._ready_words)
 
     @property
     def _ready(self) -> bool:
