@@ -497,10 +497,14 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
 
 def _adopted(run: RunDir) -> str:
     """The message for the time when a new backend has adopted the run. Call it before the backend starts."""
+    from liverl.offline.run import OfflineRun
     from liverl.offline.services import anything_left
 
     if not anything_left(run.path):
         return f"none of the services of run {run.name} was still running; starting them again"
+    seen = OfflineRun(run.path).poll()
+    if seen is not None and seen.awaits_closing:
+        return f"adopted run {run.name}, whose backend had died; its training is complete, and it is being closed"
     return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 

@@ -33,6 +33,7 @@ from liverl.rundir import layout
 from liverl.rundir.layout import HEARTBEAT_DEAD_S, RunDir
 from liverl.snapshot_json import decode_snapshot, encode_snapshot
 from liverl.supervise.services.state_machine import UNASKED_EXIT
+from liverl_tui.cli.up import _adopted
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -204,6 +205,7 @@ def test_a_trainer_that_has_ended_with_all_steps_leaves_only_the_run_to_close(
     Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
     seen = polled(tmp_path)
     assert (seen.phase, seen.awaits_closing) == (words, words.startswith("training is complete"))
+    assert ("its training is complete" in _adopted(RunDir(tmp_path))) == seen.awaits_closing
 
 
 def test_the_services_that_still_run_are_named(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
