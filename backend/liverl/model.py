@@ -746,6 +746,16 @@ class Snapshot(msgspec.Struct, frozen=True):
         return CARRIER_WORDS[self.carrier]
 
     @property
+    def awaits_closing(self) -> bool:
+        """Whether the backend has died, and the trainer has ended without an error after all steps: the training is
+        complete, and only a new backend can stop what is left and write the result."""
+        trainer = next((s for s in self.services if s.kind == "trainer"), None)
+        made = self.total_steps is not None and (self.step or 0) >= self.total_steps > 0
+        ended = trainer is not None and not trainer.members and trainer.exit is not None
+        clean = ended and trainer is not None and trainer.exit is not None and trainer.exit.code == 0
+        return self.state in ("unsupervised", "dead") and self.result is None and made and clean
+
+    @property
     def has_list(self) -> bool:
         """Whether anything is known that keeps a list of replicas for new trials: of a run that somebody else started
         a proxy may not be visible."""

@@ -139,7 +139,7 @@ class NextAttempt:
         self._ask(Prepared(values, *found, checkpoint, restarts, guess))
 
     def _ask(self, prepared: Prepared) -> None:
-        from liverl_tui.data.config_change import GUESS, diff_of_keys, restarted, restarts_words
+        from liverl_tui.data.config_change import GUESS, diff_of_keys, end_of_run, restarted, restarts_words
         from liverl_tui.screens.change_dialog import ConfirmChange
 
         view, kind = self._host.view, prepared.loaded.config.trainer.kind
@@ -150,10 +150,12 @@ class NextAttempt:
                 "Change the configuration of the run?",
                 "change and restart" if services else "change",
             )
-            why = restarts_words(services)
+            wanted = prepared.change.plan.total_steps
+            why = restarts_words(services, end_of_run(view.snapshot, services, prepared.checkpoint, wanted))
         else:
             title = question(_pairs(prepared.values), live=live)
-            why = consequences(view.snapshot, kind, prepared.checkpoint, live=live)
+            wanted = prepared.change.plan.total_steps
+            why = consequences(view.snapshot, kind, prepared.checkpoint, live=live, wanted=wanted)
             yes = "stop and resume" if live else "resume"
         why = f"{GUESS} {why}" if prepared.guess else why
         where = "a guess for the run's config.yaml:" if prepared.guess else "in the run's config.yaml:"

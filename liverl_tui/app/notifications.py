@@ -21,7 +21,7 @@ from liverl_tui.keys.bindings import find
 from liverl_tui.term.desktop import sequence
 from liverl_tui.term.terminal import WindowTitle, has_title
 from liverl_tui.text.as_typed import as_typed
-from liverl_tui.text.words import LEVEL_GLYPH, one_line
+from liverl_tui.text.words import LEVEL_GLYPH, one_line, step_of
 from liverl_tui.widgets.base.cells import fit
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def title(view: View) -> str:
     snapshot = view.snapshot
     if snapshot is None:
         return "liverl-tui"
-    parts = [f"{snapshot.step or 0}/{snapshot.total_steps}" if snapshot.total_steps else ""]
+    parts = [step_of(snapshot.step or 0, snapshot.total_steps) if snapshot.total_steps else ""]
     if snapshot.state in _ENDED:
         parts.insert(0, snapshot.state)
     elif view.link == "lost":

@@ -145,6 +145,13 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
     restarts = how_applied(loaded, change) if live else None
     told["changes"] = [{"key": c.key, "before": c.before, "after": c.after} for c in change.changes]
     told["restarts"] = None if restarts is None else sorted(restarts)
+    told["consequence"] = _consequence(
+        run,
+        live,
+        restarts,
+        # The script decides how far it trains.
+        change.plan.total_steps if loaded.config.trainer.kind != "command" else None,
+    )
     if not as_json:
         echo(symptom.title)
         echo(f"in {run.config}:")
@@ -152,7 +159,7 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
             echo(f"  {line.sign} {line.text}")
         if symptom.guess:
             echo(GUESS)
-        echo(_consequence(run, live, restarts))
+        echo(told["consequence"])
     if not yes and (as_json or not _agreed("Apply it?")):
         command = shlex.join(["liverl-tui", "fix", symptom.id, "--yes", "--run", str(run.path)])
         _print(
@@ -172,12 +179,18 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
     return ExitCode.OK
 
 
-def _consequence(run: RunDir, live: bool, restarts: frozenset[str] | None) -> str:
-    from liverl_tui.data.config_change import restarted, restarts_words
+def _consequence(run: RunDir, live: bool, restarts: frozenset[str] | None, wanted: int | None) -> str:
+    """What the change does to the run, in whole sentences. ``wanted``: the steps of the training after it."""
+    from liverl.observe.checkpoints import end_words, newest_checkpoint
+    from liverl_tui.data.config_change import end_of_run, restarted, restarts_words
 
+    snapshot, checkpoint = _snapshot(run), newest_checkpoint(run.checkpoints)
     if restarts is not None:
-        return restarts_words(restarted(_snapshot(run), restarts))
-    return "The run is stopped, and resumed with it." if live else "The next attempt begins with it."
+        services = restarted(snapshot, restarts)
+        return restarts_words(services, end_of_run(snapshot, services, checkpoint, wanted))
+    words = "The run is stopped, and resumed with it." if live else "The next attempt begins with it."
+    end = end_words(checkpoint, snapshot.step if snapshot is not None else None, wanted)
+    return f"{words} {end}" if end else words
 
 
 def _agreed(question: str) -> bool:

@@ -16,7 +16,7 @@ from liverl_tui.cli.options import UpOptions, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.table import aligned
-from liverl_tui.text.words import duration
+from liverl_tui.text.words import duration, step_of
 
 if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed, Sort
@@ -89,12 +89,12 @@ def _cells(one: RunListed) -> tuple[str, ...]:
     started = (
         "-" if one.started_at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started_at))
     )
-    steps = "-" if one.steps is None else str(one.steps)
+    steps = "-" if one.steps is None else one.steps
     return (
         visible(one.run),
         state,
         started,
-        steps if one.total_steps is None else f"{steps}/{one.total_steps}",
+        step_of(steps, one.total_steps),
         _reward(one),
         ", ".join(filter(None, (duration(one.seconds), one.attempt_words))),
         visible(Path(one.model).name) or "-",

@@ -19,11 +19,13 @@ from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.commands import next_command
 from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir
+from liverl.util.plural import plural
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
 from liverl_tui.cli.run_to_read import run_to_read
 from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.words import step_of
 
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
@@ -195,8 +197,11 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
     if result is not None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
         echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
-        of = f" of {result.total_steps}" if result.total_steps else ""
-        steps = f"{result.steps}{of} step{'' if (result.total_steps or result.steps) == 1 else 's'}"
+        total = result.total_steps
+        more = bool(total) and result.steps > (total or 0)
+        steps = str(result.steps) if more else step_of(result.steps, total, " of ")
+        steps += f" {plural(result.steps if more else total or result.steps, 'step')}"
+        steps += f" ({total} wanted)" if more else ""
         # The table below begins with the summary.
         echo(
             f"  attempt {result.attempt}, {steps}. {'' if snapshot is not None else result.summary}".rstrip()
@@ -217,7 +222,12 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
             else "none of its services can still be running here"
         )
         command = as_typed(f"liverl-tui up --run {shlex.quote(str(run.path))}")
-        echo(f"  {services}; to continue: {command}")
+        closes = snapshot is not None and snapshot.awaits_closing
+        if closes:
+            services = (
+                "its training is complete; a new backend stops what is left of it, and writes its result"
+            )
+        echo(f"  {services}; to {'close the run' if closes else 'continue'}: {command}")
     for removal in read_cleaned(run.path):
         echo(f"  {removal.words}")
     if snapshot is not None:

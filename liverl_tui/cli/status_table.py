@@ -40,7 +40,18 @@ from liverl_tui.text.status_label import (
     standing,
 )
 from liverl_tui.text.table import aligned
-from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
+from liverl_tui.text.words import (
+    GLYPH,
+    SEVERITY_GLYPH,
+    count,
+    cut,
+    duration,
+    number,
+    one_line,
+    percent,
+    size,
+    step_of,
+)
 
 _COLOUR: dict[ServiceState, str] = {
     "ready": "32",
@@ -123,7 +134,7 @@ def _lines(s: Snapshot) -> list[Line]:
 
 
 def _head(s: Snapshot) -> str:
-    step = f"  step {s.step}" + (f"/{s.total_steps}" if s.total_steps else "") if s.step is not None else ""
+    step = f"  step {step_of(s.step, s.total_steps)}" if s.step is not None else ""
     attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
     # Of a run of somebody else that has ended nobody says when.
     time = "" if s.state in ("stopped", "failed") else f"up {duration(lasted(s))}"

@@ -434,11 +434,12 @@ def _continue(run: RunDir, options: UpOptions) -> int:
 
 def _from_where(run: RunDir, changed: PlanChange | None) -> str:
     """``: no checkpoint: training starts at step 1``; "" where nobody but the trainer knows."""
-    from liverl.daemon.launch import resumes_from
+    from liverl.daemon.launch import planned_steps, resumes_from
     from liverl.observe.checkpoints import first_step_words, newest_checkpoint
 
     folder = changed.plan.resumes_from if changed is not None else resumes_from(run.path)
-    return f": {first_step_words(newest_checkpoint(run.path / folder))}" if folder else ""
+    wanted = changed.plan.total_steps if changed is not None else planned_steps(run.path)
+    return f": {first_step_words(newest_checkpoint(run.path / folder), wanted)}" if folder else ""
 
 
 def _backend(run: RunDir, options: UpOptions) -> LiveBackend | DeadBackend:
@@ -496,10 +497,14 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
 
 def _adopted(run: RunDir) -> str:
     """The message for the time when a new backend has adopted the run. Call it before the backend starts."""
+    from liverl.offline.run import OfflineRun
     from liverl.offline.services import anything_left
 
     if not anything_left(run.path):
         return f"none of the services of run {run.name} was still running; starting them again"
+    seen = OfflineRun(run.path).poll()
+    if seen is not None and seen.awaits_closing:
+        return f"adopted run {run.name}, whose backend had died; its training is complete, and it is being closed"
     return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from liverl.model import ConfigChange, ServiceStatus, Snapshot
+from liverl.observe.checkpoints import end_words
 from liverl_tui.data.verbs import consequence
 from liverl_tui.text.words import one_line
 
@@ -59,11 +60,13 @@ def restarted(snapshot: Snapshot | None, kinds: frozenset[str]) -> list[ServiceS
     others = [
         s for kind in ("proxy", "sessions", "trainer") for s in services if s.kind == kind in kinds | more
     ]
-    return replicas + others
+    # One that was stopped stays so, and has the new values when it is started.
+    return [service for service in replicas + others if service.state != "stopped"]
 
 
-def restarts_words(services: Sequence[ServiceStatus]) -> str:
-    """What the restart of these services means, in whole sentences."""
+def restarts_words(services: Sequence[ServiceStatus], end: str = "") -> str:
+    """What the restart of these services means, in whole sentences. ``end``: why the run ends when the trainer has
+    restarted, as ``end_of_run`` says it."""
     if not services:
         return "No service has to be restarted."
     names = [service.name for service in services]
@@ -72,10 +75,21 @@ def restarts_words(services: Sequence[ServiceStatus]) -> str:
         if len(names) == 1
         else f"{', '.join(names)} are restarted, one after another"
     )
-    each = dict.fromkeys(consequence("restart", s) for s in services if s.kind != "proxy")
+    told = [s for s in services if s.kind != "proxy" and not (end and s.kind == "trainer")]
+    each = dict.fromkeys(consequence("restart", s) for s in told)
     several = sum(service.kind == "replica" for service in services) > 1
-    words = " ".join([f"{what}; the run goes on.", *each])
+    words = " ".join([f"{what}. {end}" if end else f"{what}; the run goes on.", *each])
     return words.replace("on this replica", "on a replica that restarts") if several else words
+
+
+def end_of_run(
+    snapshot: Snapshot | None, services: Sequence[ServiceStatus], checkpoint: int | None, wanted: int | None
+) -> str:
+    """Why a change ends the run, in whole sentences; empty if it does not. ``services``: those that are restarted for
+    it; ``checkpoint``: the step of the newest one; ``wanted``: the steps of the training after the change."""
+    if not any(service.kind == "trainer" for service in services):
+        return ""
+    return end_words(checkpoint, snapshot.step if snapshot is not None else None, wanted)
 
 
 def how_applied(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | None:

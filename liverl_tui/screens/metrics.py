@@ -11,7 +11,7 @@ from textual.binding import Binding
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.run_metrics import metrics_of
-from liverl_tui.text.words import one_line
+from liverl_tui.text.words import one_line, step_of
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.metrics.axes import number
@@ -144,8 +144,7 @@ class MetricsScreen(RunScreen):
             return metrics.problem, "bad"
         parts = []
         if series.last is not None:
-            of = f" of {charts.total}" if charts.total else ""
-            parts.append(f"step {series.last}{of}")
+            parts.append(f"step {step_of(series.last, charts.total, ' of ')}")
         if charts.last is not None:
             parts.append(f"last {charts.last}")
         if charts.weight:

@@ -14,7 +14,7 @@ from liverl.observe.metrics.rewards import ends_words
 from liverl.util.ages import step_length
 from liverl.util.plural import quantity
 from liverl_tui.text.table import aligned
-from liverl_tui.text.words import cut, duration
+from liverl_tui.text.words import cut, duration, step_of
 
 if TYPE_CHECKING:
     from liverl.observe.metrics.parting import Parting
@@ -140,8 +140,7 @@ def _reward(one: Compared) -> str:
 
 
 def _steps(one: Compared) -> str:
-    done = UNKNOWN if one.steps is None else str(one.steps)
-    return done if one.total_steps is None else f"{done} of {one.total_steps}"
+    return step_of(UNKNOWN if one.steps is None else one.steps, one.total_steps, " of ")
 
 
 _STEP = f"a step, median of newest {NEWEST}"

@@ -93,8 +93,8 @@ def step_words(s: Snapshot) -> str | None:
     done = s.step or 0
     words = (
         f"{done} of {quantity(s.total_steps, 'step')} done"
-        if s.total_steps
-        else f"{quantity(done, 'step')} done"
+        if s.total_steps and done <= s.total_steps
+        else f"{quantity(done, 'step')} done" + (f" ({s.total_steps} wanted)" if s.total_steps else "")
     )
     newest = s.rewards.newest[-1] if s.rewards is not None and s.rewards.newest else None
     found = s.rewards.course if change(s.rewards) is not None and not s.smoke else None

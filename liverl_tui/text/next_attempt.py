@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from liverl.model import Snapshot
+from liverl.observe.checkpoints import end_words
 from liverl.rundir import commands
 
 HIDDEN = "..."  # stands for the value of a secret
@@ -23,20 +24,34 @@ def question(values: str, *, live: bool) -> str:
     return f"Stop the run and resume it with {values}?" if live else f"Resume the run with {values}?"
 
 
-def consequences(snapshot: Snapshot | None, trainer: str, checkpoint: int | None, *, live: bool) -> str:
+def consequences(
+    snapshot: Snapshot | None,
+    trainer: str,
+    checkpoint: int | None,
+    *,
+    live: bool,
+    wanted: int | None = None,
+) -> str:
     """What a new attempt costs, in whole sentences with numbers. ``trainer``: the value of ``trainer.kind``;
-    ``checkpoint``: the step of the newest one, None without one; ``live``: the run must be stopped first."""
+    ``checkpoint``: the step of the newest one, None without one; ``live``: the run must be stopped first; ``wanted``:
+    the steps of the training in that attempt, None if not known."""
     running = snapshot.trials.running if snapshot is not None and live else 0
     cut_off = f"{running} running {'trial is' if running == 1 else 'trials are'} cut off." if running else ""
-    return " ".join(part for part in (_training(snapshot, trainer, checkpoint, live), cut_off) if part)
+    return " ".join(
+        part for part in (_training(snapshot, trainer, checkpoint, live, wanted), cut_off) if part
+    )
 
 
-def _training(snapshot: Snapshot | None, trainer: str, checkpoint: int | None, live: bool) -> str:
+def _training(
+    snapshot: Snapshot | None, trainer: str, checkpoint: int | None, live: bool, wanted: int | None
+) -> str:
     if trainer == "none":
         return "This run has no trainer; its replicas and its proxy are started again."
     if trainer == "command":
         return "The launch script is run again; it decides from which checkpoint training resumes."
     step = snapshot.step if snapshot is not None and snapshot.step is not None else 0
+    if end := end_words(checkpoint, step, wanted):
+        return end
     total = snapshot.total_steps if snapshot is not None else None
     begun = step + 1 if live and (total is None or step < total) else step
     repeated = _repeated(checkpoint or 0, begun)

@@ -63,6 +63,13 @@ _NUMBERS = re.compile(r"(?:[-_]\d+)+$")
 _LINE_END = re.compile(r"\r?\n")
 
 
+def step_of(step: int | str, total: int | None, sign: str = "/") -> str:
+    """``7/20``; ``7`` if nobody says how many steps are wanted; ``65 (60 wanted)`` after more than those."""
+    if not total:
+        return str(step)
+    return f"{step} ({total} wanted)" if isinstance(step, int) and step > total else f"{step}{sign}{total}"
+
+
 def one_line(text: str) -> str:
     """Text that this program did not write, safe for a terminal: its lines joined by `` | ``, without colours, other
     control characters visible (``visible``)."""

@@ -156,6 +156,25 @@ async def test_an_ended_run_is_only_resumed(tmp_path: Path, checks: list[Check])
         assert screen.source.asked == []
 
 
+async def test_fewer_steps_than_a_live_run_has_saved_are_said_to_end_it(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    checkpoint(run_dir, 7)
+    async with opened(run_dir) as screen:
+        screen.app.next_attempt.offer({"training.total_steps": "5"})
+        await screen.dialog()
+        ends = "The run then ends: its newest checkpoint is of step 7, and 5 steps are wanted."
+        assert ends in screen.asked and "goes on" not in screen.asked
+
+
+async def test_fewer_steps_in_the_next_attempt_are_said_to_end_it(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path)
+    checkpoint(run_dir, 7)
+    async with opened(run_dir, "ended") as screen:
+        screen.app.next_attempt.offer({"training.total_steps": "5"})
+        await screen.dialog()
+        assert "The run then ends: its newest checkpoint is of step 7" in screen.asked
+
+
 async def test_without_a_checkpoint_it_begins_again_and_enter_means_no(
     tmp_path: Path, checks: list[Check]
 ) -> None:

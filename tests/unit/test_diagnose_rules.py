@@ -406,6 +406,24 @@ def test_a_restarted_service_is_named_for_some_minutes() -> None:
     assert proof(found(restarted(log="attempt_001/logs/r1.1.log"))["service_restarted:r1"]) == ()
 
 
+def test_a_restart_has_the_same_cause_under_the_next_backend() -> None:
+    """Only the backend that saw the process end has read why."""
+    name = "service_restarted:r1"
+    oom = Cause("r1", "killed by SIGKILL, its log says nothing about it", NOW - 12, fix="Look at dmesg.")
+    before = found(restarted(), causes={"r1": oom})[name]
+    assert before.cause.startswith("its log says nothing about it;") and before.fix.startswith(
+        "Look at dmesg"
+    )
+    raised = replace(before, since=NOW - 11)
+    assert found(restarted(), earlier={name: raised})[name] == before
+    title = found(restarted("starting"), earlier={name: raised})[name].title
+    assert title == "r1 failed (killed by SIGKILL); it is being restarted"
+    # another failure since, and a cause that this backend has read itself
+    assert "OOM killer" in found(restarted(failed_at=NOW - 5), earlier={name: raised})[name].cause
+    own = Cause("r1", "its port was taken", NOW - 12)
+    assert "its port was taken" in found(restarted(), causes={"r1": own}, earlier={name: raised})[name].cause
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -270,6 +270,10 @@ def test_connections_that_are_refused_while_services_start_are_none(
     assert symptom_id in run.symptoms(services=(trainer, long_ago))
     environment = service("env:litellm", "environment", "preparing")
     assert symptom_id in run.symptoms(services=(trainer, replica_, environment))
+    stopped = replace(replica_, state="stopped", since=run.now - SETTLED_S + 1)
+    assert run.symptoms(services=(trainer, stopped)) == {}
+    still = replace(stopped, since=run.now - SETTLED_S - 10)
+    assert symptom_id in run.symptoms(services=(trainer, still))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from liverl.diagnose.report import report
 from liverl.diagnose.where.words import lines
-from liverl.model import ReplicaSet, ReplicaStatus, Result, Snapshot, StepTime, Symptom, TrialsStatus
+from liverl.model import Exit, ReplicaSet, ReplicaStatus, Result, Snapshot, StepTime, Symptom, TrialsStatus
 from liverl.observe.metrics.rewards import course_words
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.offline.run import OfflineRun
@@ -33,6 +33,7 @@ from liverl.rundir import layout
 from liverl.rundir.layout import HEARTBEAT_DEAD_S, RunDir
 from liverl.snapshot_json import decode_snapshot, encode_snapshot
 from liverl.supervise.services.state_machine import UNASKED_EXIT
+from liverl_tui.cli.up import _adopted
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -155,7 +156,7 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     journal.service("r0", process.pid, procfs.start_tick(process.pid))
     journal.service("r1", process.pid, 1)  # its pid belongs to another process now
     seen = polled(tmp_path)
-    assert (seen.state, seen.phase) == ("unsupervised", "backend died 3m ago; its services still run")
+    assert (seen.state, seen.phase) == ("unsupervised", "backend died 3m ago; r0 still runs")
     assert [(r.name, r.state, r.listed, r.engine.running) for r in seen.replicas.items] == [
         ("r0", "ready", True, None),
         ("r1", "stopped", False, None),
@@ -177,6 +178,75 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     assert {s.state for s in seen.services if s.kind in ("proxy", "trainer")} == {"stopped"}
     assert seen.proxy.backends == () and seen.proxy.address == shown.proxy.address
     assert seen.trials == shown.trials or seen.trials.total == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "step", "total", "words"),
+    [
+        (0, 20, 20, "training is complete; backend died 3m ago; r0 still runs"),
+        (0, 19, 20, "backend died 3m ago; r0 still runs"),
+        (1, 20, 20, "backend died 3m ago; r0 still runs"),
+        (None, 20, 20, "backend died 3m ago; r0 still runs"),
+        (0, 20, None, "backend died 3m ago; r0 still runs"),
+    ],
+)
+def test_a_trainer_that_has_ended_with_all_steps_leaves_only_the_run_to_close(
+    tmp_path: Path,
+    process: subprocess.Popen[bytes],
+    code: int | None,
+    step: int,
+    total: int | None,
+    words: str,
+) -> None:
+    write_backend(tmp_path, age=190)
+    trainer = service("trainer", "trainer", state="stopped", pid=None, members=(), exit=Exit(code))
+    r0, r1 = service("r0", "replica"), service("r1", "replica", state="stopped", pid=None, members=())
+    write_snapshot(tmp_path, step=step, total_steps=total, services=(r0, r1, trainer))
+    Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
+    seen = polled(tmp_path)
+    assert (seen.phase, seen.awaits_closing) == (words, words.startswith("training is complete"))
+    assert ("its training is complete" in _adopted(RunDir(tmp_path))) == seen.awaits_closing
+
+
+def test_the_services_that_still_run_are_named(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    write_backend(tmp_path, age=190)
+    journal = Journal(tmp_path)
+    names = [f"r{i}" for i in range(6)]
+    write_snapshot(tmp_path, services=tuple(service(name, "replica") for name in names))
+    said = {}
+    for count, name in enumerate(names, 1):
+        journal.service(name, process.pid, procfs.start_tick(process.pid))
+        said[count] = polled(tmp_path).phase.removeprefix("backend died 3m ago; ")
+    assert said == {
+        1: "r0 still runs",
+        2: "r0 and r1 still run",
+        3: "r0, r1 and r2 still run",
+        4: "4 of its 6 services still run",
+        5: "5 of its 6 services still run",
+        6: "its services still run",
+    }
+
+
+def test_alerts_that_only_a_backend_can_judge_stay_as_it_left_them(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    write_backend(tmp_path, age=190)
+    Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
+    restarted = Symptom(
+        "service_restarted:r1", "warning", "r1 failed", "exit 1", "read its log", action="x", since=7.0
+    )
+    slow = Symptom("replica_slow:r0", "critical", "r0 is slow", "half as fast", "look at it", since=8.0)
+    gone = Symptom("reward_flat", "info", "solved", "nothing to learn", "stop", since=9.0)  # no file says so
+    write_snapshot(tmp_path, services=(service("r0", "replica"),), symptoms=(gone, restarted, slow))
+    seen = polled(tmp_path)
+    look = "as of the backend's last look"
+    assert seen.state == "unsupervised"
+    assert seen.symptoms == (
+        replace(slow, cause=f"half as fast ({look})"),
+        replace(restarted, cause=f"exit 1 ({look})", action=None),
+    )
+    # The next one is not told of it twice.
+    assert RunDir(tmp_path).read_snapshot().symptoms == (gone, restarted, slow)  # type: ignore[union-attr]
 
 
 ENVIRONMENTS = tuple(

@@ -33,7 +33,11 @@ def test_replicas_and_checkpoints(
 
 
 def test_where_a_further_attempt_begins(tmp_path: Path) -> None:
-    assert first_step_words(newest_checkpoint(tmp_path)) == "no checkpoint: training starts at step 1"
+    assert first_step_words(newest_checkpoint(tmp_path), 20) == "no checkpoint: training starts at step 1"
     (tmp_path / "global_step_7").mkdir()
     (tmp_path / LATEST).write_text("7")
-    assert first_step_words(newest_checkpoint(tmp_path)) == "training goes on from the checkpoint of step 7"
+    for wanted in (None, 8):
+        words = first_step_words(newest_checkpoint(tmp_path), wanted)
+        assert words == "training goes on from the checkpoint of step 7"
+    none_left = "no step is left to train: the newest checkpoint is of step 7, and 5 steps are wanted"
+    assert first_step_words(7, 5) == none_left

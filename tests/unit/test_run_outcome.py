@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from liverl.control.history import was_ready
 from liverl.daemon.run import Run
 from liverl.daemon.verdict import Verdict
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
@@ -157,6 +159,33 @@ async def test_it_is_running_once_everything_is_ready(make: Make) -> None:
     run.outcome.update()
     run.outcome.update()
     assert run.outcome.state == "running" and texts(run, "run_ready") == ["all services are ready"]
+
+
+async def test_an_attempt_that_was_ready_does_not_start_again_under_the_next_backend(make: Make) -> None:
+    run = make()
+    add(run, PROXY, state="stopped", wanted=False)
+    run.outcome.update()
+    assert run.outcome.state == "starting"
+    run.outcome.resume_ready()
+    run.outcome.update()
+    assert run.outcome.state == "running" and texts(run, "run_ready") == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ready"),
+    [
+        ((), False),
+        (("run_started", "state"), False),
+        (("run_started", "run_ready", "step"), True),
+        (("run_started", "run_ready", "run_started", "state"), False),
+    ],
+)
+def test_the_events_say_whether_the_newest_attempt_was_ready(
+    tmp_path: Path, kinds: tuple[str, ...], ready: bool
+) -> None:
+    events = [Event(seq, 1.0, kind, "text") for seq, kind in enumerate(kinds, 1)]
+    tmp_path.joinpath("events.jsonl").write_bytes(b"".join(msgspec.json.encode(e) + b"\n" for e in events))
+    assert was_ready(tmp_path) == ready
 
 
 async def test_a_service_that_the_run_does_not_wait_for_is_not_called_missing(make: Make) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
-from liverl.model import Cause, HostStats, ReplicaSet, StepMetrics, TreeStats, TrialsStatus
+from liverl.model import Cause, HostStats, ReplicaSet, StepMetrics, Symptom, TreeStats, TrialsStatus
 from liverl.observe.history import INTERVAL, read_history
 from liverl.plan.spec import Plan, Settings
 from liverl.rundir.layout import RunDir
@@ -155,6 +155,17 @@ async def test_why_a_service_ended_is_asked_once_for_each_process(fake: Fake) ->
     await fake.look(6)
     assert fake.said == ["r1 failed too often: GPU 0 out of memory"]
     assert supervisor.end_causes.of.await_count == 1
+
+
+async def test_an_alert_of_an_earlier_backend_keeps_its_cause(fake: Fake) -> None:
+    fake.supervisor.end_causes = SimpleNamespace(newest={}, read=AsyncMock())
+    name, cause = "service_restarted:proxy", "its log says nothing about it"
+    fake.state_writer._earlier = {name: Symptom(name, "warning", "t", cause, "look at dmesg", since=NOW - 9)}
+    proxy = service("proxy", "proxy", "ready", failed_at=NOW - 10, failure="killed by SIGKILL", restarts=1)
+    others = tuple(s for s in snapshot().services if s.name != "proxy")
+    fake.state = replace(fake.state, services=(*others, proxy))
+    await fake.look(2)
+    assert [s.cause for s in fake.state_writer.symptoms if s.id == name] == [cause]
 
 
 async def test_the_cause_of_an_earlier_failure_is_not_that_of_the_newest(fake: Fake) -> None:

@@ -76,3 +76,40 @@ def test_the_worst_note_gives_the_sign() -> None:
     found = [StepNote("a", "info"), StepNote("b", "error"), StepNote("c", "warning")]
     assert mark_of(found) == ("✖", "bad")
     assert mark_of(found[2:]) == ("▲", "warn")
+
+
+def begun(at: float, attempt: int) -> dict[str, Any]:
+    return {"at": AT + at, "kind": "run_started", "text": "", "data": {"attempt": attempt}}
+
+
+def trainer(state: str, at: float) -> dict[str, Any]:
+    return {"at": AT + at, "kind": "state", "text": "", "service": "trainer", "data": {"state": state}}
+
+
+def test_no_alert_of_an_earlier_attempt_marks_a_step_of_this_one(tmp_path: Path) -> None:
+    notes = StepNotes(tmp_path)
+    write(
+        tmp_path,
+        begun(0, 1),
+        alert("boot", 1),
+        trainer("starting", 2),
+        *(step(n, 10.0 * n) for n in (1, 2, 3)),
+    )
+    write(tmp_path, alert("killed", 35), alert("replica_slow:r1", 36))
+    assert texts(notes) == {1: ["boot!"], 4: ["killed!", "replica_slow:r1!"]}
+    # without a checkpoint: it begins at step 1
+    write(tmp_path, begun(100, 2), trainer("starting", 101))
+    write(tmp_path, step(1, 110), alert("own", 115), step(2, 120))
+    assert texts(notes) == {2: ["own!"]}
+    assert texts(StepNotes(tmp_path)) == {2: ["own!"]}
+    # from the checkpoint of step 1
+    write(tmp_path, alert("stopped", 125), begun(200, 3), alert("again", 202), trainer("starting", 203))
+    write(tmp_path, step(2, 210))
+    assert texts(notes) == {}
+
+
+def test_no_alert_of_a_step_that_is_made_again_marks_it(tmp_path: Path) -> None:
+    write(tmp_path, begun(0, 1), trainer("starting", 2), step(1, 10), step(2, 20), alert("kl_rises", 25))
+    write(tmp_path, step(3, 30), alert("killed", 35), trainer("failed", 35), trainer("starting", 36))
+    write(tmp_path, step(2, 40), alert("own", 45), step(3, 50))
+    assert texts(StepNotes(tmp_path)) == {3: ["own!"]}

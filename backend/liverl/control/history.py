@@ -13,6 +13,9 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
+STARTED = "run_started"  # the event that begins an attempt
+READY = "run_ready"  # all services that the run needs were ready for the first time in the attempt
+
 
 def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
     """The events after ``from_seq``, oldest first. Incomplete lines (after a crash or on a full disk) are skipped; no
@@ -30,6 +33,15 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
                 continue
             if event.seq > from_seq:
                 yield event
+
+
+def was_ready(run_dir: Path) -> bool:
+    """Whether the newest attempt has been ready once, as far as its events say."""
+    try:
+        kinds = (event.kind for event in _newest_first(run_dir))
+        return next((kind for kind in kinds if kind in (READY, STARTED)), None) == READY
+    except OSError:
+        return False
 
 
 def last_step_told(run_dir: Path) -> int | None:

@@ -142,6 +142,14 @@ def resumes_from(run_dir: Path) -> str:
         return ""
 
 
+def planned_steps(run_dir: Path) -> int | None:
+    """``Plan.total_steps`` of a run; None also where its plan cannot be read."""
+    try:
+        return read_plan(read_regular(RunDir(run_dir).plan)).total_steps
+    except (OSError, *BAD_JSON):
+        return None
+
+
 def no_next_attempt(run_dir: Path) -> str:
     """Why a run that has ended gets no other attempt, in words; "" if it may."""
     try:

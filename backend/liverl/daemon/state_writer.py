@@ -68,6 +68,7 @@ class StateWriter:
         self._history = history.HistoryWriter(supervisor.run_dir)
         earlier = self._earlier_snapshot()
         symptoms, muted = (earlier.symptoms, earlier.muted) if earlier is not None else ((), ())
+        self._earlier = {one.id: one for one in (*symptoms, *muted)}
         self._diagnosis = Diagnosis(RULES, symptoms, (one.id for one in muted))
         self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
@@ -187,6 +188,7 @@ class StateWriter:
             memory=memory_growth(self._memory, snapshot, self._memory_limit),
             engine_versions=facts.engine_versions,
             mute=supervisor.plan.settings.mute,
+            earlier=self._earlier,
             means=means(supervisor.plan.inert, cpus=supervisor.plan.cpus),
         )
         for change in self._diagnosis.update(snapshot, context):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from liverl.control.history import was_ready
 from liverl.daemon.run import Run
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
@@ -149,7 +151,9 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         if supervisor.attempt > 1 and plan.resumes_from:
             step = newest_checkpoint(supervisor.run_dir / plan.resumes_from)
             run.sampler.begins_after = step or 0
-            supervisor.say("resumes", first_step_words(step), step=step, attempt=supervisor.attempt)
+            supervisor.say(
+                "resumes", first_step_words(step, plan.total_steps), step=step, attempt=supervisor.attempt
+            )
         for change in plan.changes:
             if change.attempt == supervisor.attempt:
                 supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")
@@ -178,6 +182,8 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
     replicas.restore_listing()
     if damage:
         journal_anew(supervisor, history)
+    if await asyncio.to_thread(was_ready, supervisor.run_dir):
+        run.outcome.resume_ready()
     if history.stop is not None:
         run.outcome.resume_stop(history.stop)
     then()

@@ -254,6 +254,11 @@ class RunOutcome:
             found.append(dead)
         return "; ".join(found)
 
+    def resume_ready(self) -> None:
+        """An earlier backend has seen the attempt ready: what is down since then, as a replica that a user stopped,
+        makes it no run that starts."""
+        self._was_ready = True
+
     def resume_stop(self, record: Mapping[str, Any]) -> None:
         """Continue the stop that an earlier backend had begun; ``record`` is from the journal."""
         self.stop_requests.requested()

@@ -66,7 +66,8 @@ class RunContext(msgspec.Struct, frozen=True):
     ``unreached``: targets of ``notify``; ``memory``: how memory fills up, None: it does not; ``engine_versions``: of
     the replicas' engines, as far as their logs say; ``mute``: ids of alerts that are not to be raised
     (``diagnose.muting``); ``means``: what an advice may name; ``foreign``: somebody else started the run, so that
-    no configuration key of ours sets anything of it."""
+    no configuration key of ours sets anything of it; ``earlier``: by id, the alerts that an earlier backend of the
+    attempt has raised."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -89,6 +90,7 @@ class RunContext(msgspec.Struct, frozen=True):
     memory: Growth | None = None
     engine_versions: tuple[str, ...] = ()
     mute: tuple[str, ...] = ()
+    earlier: Mapping[str, Symptom] = {}
     foreign: bool = False
     means: Means = Means()
 

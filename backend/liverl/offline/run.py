@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -59,6 +59,9 @@ from liverl.util.regular_file import read_regular
 from liverl.version import __version__
 
 T = TypeVar("T")
+LAST_LOOK = "as of the backend's last look"  # of an alert that nothing has judged since
+_RANKS = {"critical": 0, "warning": 1, "info": 2}
+NAMED = 3  # services of which the names are said; of more, their number
 _ENDED = ("done", "failed", "stopped")
 
 
@@ -150,7 +153,7 @@ class OfflineRun:
             at=now,
             run_dir=str(self.run_dir),
             state=state,
-            phase=_phase(state, result, host, alive, now - died_at, bool(history.attempt or last)),
+            phase=_phase(state, result, host, alive, now - died_at, bool(history.attempt or last), services),
             attempt=max(base.attempt, history.attempt),
             backend=_backend(base, record),
             started_at=history.attempt_started_at
@@ -185,6 +188,9 @@ class OfflineRun:
             changes=plan.changes if plan is not None else base.changes,
             result=result,
         )
+        if snapshot.awaits_closing:
+            phase = f"training is complete; {snapshot.phase}"
+            snapshot = msgspec.structs.replace(snapshot, phase=phase)
         symptoms = self._symptoms(snapshot, (*base.symptoms, *base.muted))
         mute = plan.settings.mute if plan is not None else ()
         return msgspec.structs.replace(
@@ -282,7 +288,8 @@ class OfflineRun:
         )
 
     def _symptoms(self, snapshot: Snapshot, before: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
-        """Return the symptoms: of an ended run its last ones, else those of the rules that need files only.
+        """Return the symptoms: of an ended run its last ones, else those of the rules that need files only, and of the
+        others what the backend saw last.
 
         None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
@@ -309,6 +316,13 @@ class OfflineRun:
         known = self._means()
         found = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
         symptoms = [fitted(s, known) for s in found]
+        by_files = {name for rule in FILE_RULES for name in rule.ids}
+        symptoms += [
+            msgspec.structs.replace(s, cause=f"{s.cause} ({LAST_LOOK})")
+            for s in before
+            if s.id.partition(":")[0] not in by_files
+        ]
+        symptoms.sort(key=lambda s: _RANKS[s.severity])
         return tuple(
             msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
             for s in symptoms
@@ -346,7 +360,13 @@ def _state(result: Result | None, alive: object, last: Snapshot | None, go_on: b
 
 
 def _phase(
-    state: RunState, result: Result | None, host: str, alive: object, silent: float, began: bool
+    state: RunState,
+    result: Result | None,
+    host: str,
+    alive: object,
+    silent: float,
+    began: bool,
+    services: Sequence[ServiceStatus],
 ) -> str:
     where = f"on host {host}" if host != hostname() else ""
     if result is not None:
@@ -355,9 +375,22 @@ def _phase(
         return f"{where}: read from its files"
     if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
-    left = "its services still run" if state == "unsupervised" else "no service is left"
+    left = _left_words(services) if state == "unsupervised" else "no service is left"
     died = f"backend died {_ago(silent)} ago; {left}"
     return f"{where}: no heartbeat for {_ago(silent)}" if where else died
+
+
+def _left_words(services: Sequence[ServiceStatus]) -> str:
+    """Which services still run: ``its services still run`` where all do that were started; else ``r1 and proxy still
+    run``."""
+    started = [s for s in services if s.kind != "environment" and s.state != "waiting"]
+    left = [s.name for s in started if s.members]
+    if not left or len(left) == len(started):
+        return "its services still run"
+    if len(left) > NAMED:
+        return f"{len(left)} of its {len(started)} services still run"
+    *others, last = left
+    return f"{', '.join(others)} and {last} still run" if others else f"{last} still runs"
 
 
 def _ago(seconds: float) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import RefusedFileError
 
-_NEEDLES = (b'"kind":"step"', b'"kind":"symptom"')
+_NEEDLES = (b'"kind":"step"', b'"kind":"symptom"', b'"kind":"run_started"', b'"service":"trainer"')
 _SLOW = "replica_slow:"  # before the name of a replica, in the id of the alert that it is slow
 
 
@@ -37,7 +37,15 @@ class _Event(msgspec.Struct):
     kind: str
     text: str = ""
     level: Level = "info"
+    service: str | None = None
     data: dict[str, Any] = {}
+
+
+class _Span(NamedTuple):
+    """When a step was made: from the step before, or the start of its trainer, to when its metrics were read."""
+
+    begin: float
+    end: float
 
 
 class _Alert(msgspec.Struct):
@@ -53,8 +61,12 @@ class StepNotes:
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self._lines = LineFollower(os.path.join(run_dir, "events.jsonl"))
         self._resets = self._lines.resets
-        self._ends: dict[int, float] = {}  # step -> when its metrics were read, in the order of steps
+        self._forget()
+
+    def _forget(self) -> None:
+        self._steps: dict[int, _Span] = {}  # in the order of steps
         self._alerts: list[_Alert] = []
+        self._since = -inf  # when the step began that has not ended
 
     def poll(self) -> Mapping[int, tuple[StepNote, ...]]:
         """Read what is new. The notes on each step that has any; what began after the last end is of the next step.
@@ -66,7 +78,7 @@ class StepNotes:
             while lines := self._lines.poll():
                 if self._lines.resets != self._resets:  # written anew
                     self._resets = self._lines.resets
-                    self._ends, self._alerts = {}, []
+                    self._forget()
                 for line in lines:
                     if any(needle in line for needle in _NEEDLES):
                         self._take(line)
@@ -80,7 +92,9 @@ class StepNotes:
         step, name, what = (event.data.get(key) for key in ("step", "id", "what"))
         if event.kind == "step" and isinstance(step, int):
             # A resumed trainer repeats steps: later ones of the attempt before are no longer of the run.
-            self._ends = {one: at for one, at in self._ends.items() if one < step} | {step: event.at}
+            span = _Span(self._since, event.at + _AFTER_S)
+            self._steps = {one: made for one, made in self._steps.items() if one < step} | {step: span}
+            self._since = span.end
         elif event.kind == "symptom" and isinstance(name, str):
             if what == "new":
                 self._alerts.append(_Alert(name, StepNote(event.text, event.level), event.at))
@@ -88,17 +102,25 @@ class StepNotes:
                 for alert in self._alerts:
                     if alert.name == name and alert.ended == inf:
                         alert.ended = event.at
+        elif (
+            event.kind == "run_started"
+        ):  # its backend looks anew: no alert of the attempt before holds in this one
+            for alert in self._alerts:
+                alert.ended = min(alert.ended, event.at)
+            self._since = event.at
+        elif event.service == "trainer" and event.data.get("state") == "starting" and self._steps:
+            self._since = max(
+                self._since, event.at
+            )  # what ended its process was in a step that it makes again
 
     def _notes(self) -> dict[int, tuple[StepNote, ...]]:
         found: dict[int, list[StepNote]] = {}
-        begin = -inf
-        ends = [(step, at + _AFTER_S) for step, at in self._ends.items()]
-        for step, end in [*ends, (max(self._ends, default=0) + 1, inf)]:
+        going = (max(self._steps, default=0) + 1, _Span(self._since, inf))
+        for step, (begin, end) in [*self._steps.items(), going]:
             for alert in self._alerts:
                 if begin < alert.began <= end:
                     found.setdefault(step, []).append(alert.note)
                 elif alert.name.startswith(_SLOW) and alert.began <= end and alert.ended > begin:
                     replica = alert.name.removeprefix(_SLOW)
                     found.setdefault(step, []).append(StepNote(f"{replica} was still slow", "warning"))
-            begin = end
         return {step: tuple(notes) for step, notes in found.items()}

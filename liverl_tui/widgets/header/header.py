@@ -24,6 +24,7 @@ from liverl_tui.text.words import (
     age,
     duration,
     one_line,
+    step_of,
     time_left,
 )
 from liverl_tui.widgets.base.cells import CellPanel, Row, fit
@@ -116,7 +117,8 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     """How current the shown state is (live, lost, ended ...), in forms from long to short."""
     if view.link == "lost":
         key = find("app", "revive").mention
-        way = "" if readonly else f": {key} restarts it"
+        closes = view.snapshot is not None and view.snapshot.awaits_closing
+        way = "" if readonly else f": {key} closes the run" if closes else f": {key} restarts it"
         which = "" if readonly else f": {key}"
         return (
             ((f"✖ backend died{way}; showing files", "alarm"),),
@@ -211,10 +213,12 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
         forms = (f"{glyph} {count} {word}{way}", f"{glyph} {count}{way}", f"{glyph}{count}")
         parts.append(Part(1, tuple(((form, style),) for form in forms)))
     if snapshot.step is not None or snapshot.total_steps is not None:
-        of = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
-        step = snapshot.step or 0
-        short: Form = ((f"{step}{of}", "strong"),)
-        parts.append(Part(1, ((*short, (" steps done", "dim")), short, _NONE), kept=_WHEN))
+        step, total = snapshot.step or 0, snapshot.total_steps
+        more = total is not None and 0 < total < step
+        steps_done = (str(step) if more else step_of(step, total), "strong")
+        long: Form = (steps_done, (" steps done" + (f" ({total} wanted)" if more else ""), "dim"))
+        short: Form = ((step_of(step, total), "strong"),)
+        parts.append(Part(1, (long, short, _NONE), kept=_WHEN))
         rest = remaining(snapshot) if state == "running" and not over else None
         stalled = stalled_for(snapshot) if state == "running" and not over else None
         if stalled is not None:

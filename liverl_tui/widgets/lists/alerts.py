@@ -119,13 +119,19 @@ def _counted(serious: int, notices: int) -> str:
 def _backend_died(view: View) -> Symptom:
     """What no backend can say of itself, and so is no alert of its rules."""
     why = f" ({one_line(view.why)})" if view.why else ""
+    closes = view.snapshot is not None and view.snapshot.awaits_closing
+    then = (
+        "stops what still runs and writes the result: the training is complete"
+        if closes
+        else "takes over the services that still run"
+    )
     return Symptom(
         id="backend_died",
         severity="critical",
         title="the backend died; files are shown",
         cause=f"what is shown is read from the run's files{why}; its services may go on, but nothing "
-        "measures them: an alert that needs that cannot begin",
-        fix=f"{find('app', 'revive').mention} starts a backend again, which takes over the services that still run",
+        "measures them: an alert that needs that cannot begin or end",
+        fix=f"{find('app', 'revive').mention} starts a backend again, which {then}",
     )
 
 

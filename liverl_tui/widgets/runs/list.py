@@ -14,7 +14,7 @@ from liverl.rundir.commands import run_words
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.comparison import LETTERS
-from liverl_tui.text.words import UNKNOWN, duration, one_line, size
+from liverl_tui.text.words import UNKNOWN, duration, one_line, size, step_of
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.rows import RowsPane
@@ -48,8 +48,7 @@ def reward_of(run: RunListed) -> str:
 
 
 def _steps(run: RunListed) -> str:
-    done = UNKNOWN if run.steps is None else str(run.steps)
-    return done if run.total_steps is None else f"{done}/{run.total_steps}"
+    return step_of(UNKNOWN if run.steps is None else run.steps, run.total_steps)
 
 
 def _time(run: RunListed) -> str:

@@ -11,7 +11,7 @@ from liverl.diagnose.where.split import SPLIT, split
 from liverl.observe.history import INTERVAL
 from liverl.util.ages import step_length
 from liverl.util.plural import quantity
-from liverl_tui.text.words import one_line, short_name
+from liverl_tui.text.words import one_line, short_name, step_of
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import columns
@@ -70,7 +70,7 @@ class StepPane(ScrollPane):
         one = self._timeline
         if one is None:
             return "", ""
-        of = f" of {self.total}" if self.total else ""
+        step = step_of(one.step, self.total, " of ")
         took = (
             step_length(one.seconds)
             if one.seconds is not None
@@ -80,7 +80,7 @@ class StepPane(ScrollPane):
             if one.cut_off
             else "length not known"
         )
-        return "", f"step {one.step}{of} · {took} · {quantity(len(one.trials), 'trial')}"
+        return "", f"step {step} · {took} · {quantity(len(one.trials), 'trial')}"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """The title, the axis, the lanes, and what their characters mean."""

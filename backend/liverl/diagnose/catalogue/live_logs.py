@@ -165,14 +165,16 @@ def _answers(now: Snapshot, address: str) -> bool:
 
 
 def _settled_at(now: Snapshot) -> float | None:
-    """Unix time from which on no service should find another one closed; None while one starts, or has just failed."""
+    """Unix time from which on no service should find another one closed; None while one starts, or has just failed.
+    Requests in flight find a service closed that was stopped, too."""
     services = [s for s in now.services if s.kind not in ("environment", "task")]
     if any(s.state not in SERVING for s in services if s.state != "stopped"):
         return None
     failed = [s.failed_at for s in services if s.failed_at is not None]
     if any(now.at - at < RESTARTED_S for at in failed):
         return None
-    return max((s.ready_at or s.since for s in services), default=0.0) + SETTLED_S
+    settled = (s.since if s.state == "stopped" else s.ready_at or s.since for s in services)
+    return max(settled, default=0.0) + SETTLED_S
 
 
 def _answered(window: Window, log: LiveLog, service: ServiceStatus, begin: float) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from liverl.causes.inputs.refused import Refused, refused
 from liverl.causes.inputs.shown import unchecked, words_of
 from liverl.causes.verdict.unexplained import UNEXPLAINED
@@ -207,12 +209,16 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
             continue
         serves = service.state == "ready"
         failure = _clause(service.failure or "unknown exit")
+        title = f"{name} failed ({failure}); it {'serves again' if serves else 'is being restarted'}"
+        if (before := _by_earlier_backend(window, f"service_restarted:{name}", name, failed_at)) is not None:
+            yield replace(before, title=title, since=failed_at)
+            continue
         besides = _besides(window, service, failure)
         why = f"{besides}; " if besides else ""
         yield Symptom(
             id=f"service_restarted:{name}",
             severity="warning",
-            title=f"{name} failed ({failure}); it {'serves again' if serves else 'is being restarted'}",
+            title=title,
             cause=f"{why}it was restarted {service.restarts} "
             f"time{'' if service.restarts == 1 else 's'} in this attempt",
             fix=_own_fix(
@@ -223,6 +229,15 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
             patch=_patch(window, service),
             guess=_guess(window, service),
         )
+
+
+def _by_earlier_backend(window: Window, alert: str, service: str, failed_at: float) -> Symptom | None:
+    """The alert as an earlier backend has raised it, which read the log of the process that failed at ``failed_at``;
+    None if this one knows the cause, or it is of an earlier failure."""
+    before = window.beside.earlier.get(alert)
+    if before is None or service in window.beside.causes or before.since is None or before.since < failed_at:
+        return None
+    return before
 
 
 def _besides(window: Window, service: ServiceStatus, failure: str) -> str:

@@ -118,7 +118,9 @@ def _left_behind(now: Snapshot) -> Explanation | None:
     return Explanation(
         f"run-{now.state}",
         "critical",
-        "The backend of the run died; its services still run"
+        "The backend of the run died; its training is complete"
+        if now.awaits_closing
+        else "The backend of the run died; services of it still run"
         if going
         else "The backend of the run died; none of its services run",
         f"{now.phase[:1].upper()}{now.phase[1:]}. The run has no result."
