@@ -216,6 +216,6 @@ def test_plan_prints_what_is_muted(tmp_path: Path) -> None:
 
 
 def test_the_key_is_changed_without_a_restart() -> None:
-    assert on_change("diagnosis.mute").kind == "live"
+    assert on_change("diagnosis.mute").words == "at once"
     assert load_config(sets=["diagnosis.mute=[a,b]"], env={}).config.diagnosis.mute == ("a", "b")
     assert load_config(env={}).config.diagnosis.mute == ()
