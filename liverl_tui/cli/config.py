@@ -27,9 +27,9 @@ def config_command(resolved: bool, changes: bool, run: Path | None, **values: An
     With --config, --set, --profile or --resolved: print the resolved configuration. With --run: print the
     configuration of that run. Secrets are never printed.
 
-    With --changes: print for each key what `up --resume RUN --set KEY=VALUE` does. `live`: it needs no restart.
-    `restart of SERVICE`: that service must be started again. `next attempt`: only a new attempt can use it. Between two
-    attempts nothing runs, so these three are applied alike. `never`: it is refused.
+    With --changes: print for each key what `up --resume RUN --set KEY=VALUE` does. `at once` and `live`:
+    it needs no restart. `restart of SERVICE`: that service must be started again. `next attempt`: only a new attempt can
+    use it. Between two attempts nothing runs, so these four are applied alike. `never`: it is refused.
     """
     if changes:
         from liverl.config.changes import table

@@ -153,6 +153,16 @@ def _imported(tree: ast.Module, name: str) -> tuple[ast.Module, ast.stmt] | None
     return None
 
 
+def _sentences(tree: ast.Module) -> Iterator[tuple[str, ast.Constant]]:
+    """Texts with a name in another module of ours, which several rules end with."""
+    for node in tree.body:
+        other = _module(node.module) if isinstance(node, ast.ImportFrom) and node.module else None
+        for one in node.names if isinstance(node, ast.ImportFrom) and other is not None else ():
+            value = _top(other, one.name)
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield one.asname or one.name, value
+
+
 def _bound(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """Each name of a target with its part of a value."""
     if isinstance(target, ast.Name):
@@ -189,6 +199,8 @@ class Reader:
                     self._note(target, node.value)
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 self._note(node.target, node.value)
+        for name, text in _sentences(tree):
+            self._named.setdefault(name, []).append((self, text))
 
     def know(self, name: str, reader: Reader, value: ast.expr) -> None:
         """Take ``value``, as ``reader`` knows it, for what a parameter is."""

@@ -217,7 +217,7 @@ def alerts() -> str:
         "*Live* marks what only the backend of a run finds; the others are also found in the files of an ended run. "
         "`!` in the interface and "
         "`liverl-tui status` show the alerts of a run with their evidence, `liverl-tui fix` what would correct one, "
-        "and [`diagnosis.mute`](configuration.md#diagnosismute) takes the ids. [What is found, and "
+        "and [Mute an alert](../diagnosis.md#mute-an-alert) says what to type to silence one. [What is found, and "
         "how](../diagnosis.md) has the limits with their reasons.\n\n"
         "Where several fixes are listed, the alert of your run shows the one that fits it. The table below such a list "
         "says how to tell the cases apart yourself: take the first row that you see.\n"

@@ -38,6 +38,7 @@ BOOST = {
     "reference/commands/": 2.0,
     "reference/configuration": 2.0,
     "reference/causes/": 0.02,
+    "project/security": 6.0,  # before `project/`: who asks whether it is safe
     "project/": 0.2,
     "tests/": 0.02,
 }

@@ -76,6 +76,24 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "process/test_environments_build.py::test_upgrade_writes_a_lock_that_the_next_build_uses",
     ),
     # Another user
+    "With umask 022, the usual one,": ("unit/test_modes.py::test_a_new_run_is_not_writable_by_others",),
+    "`umask 077` in the shell before `up`": (
+        "unit/test_modes.py::test_directories_are_made_with_all_their_parents",
+        "unit/test_modes.py::test_a_new_run_is_not_writable_by_others",
+        f"{TRUST}test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the_umask",
+    ),
+    "Files with keys are for you alone": (
+        "unit/test_proxy_config.py::test_keys_are_made_once_and_are_ours_alone",
+        "process/test_second_user.py::test_what_a_second_user_can_reach",
+    ),
+    # Secrets
+    "Keys of your shell, such as `WANDB_API_KEY`": (
+        "unit/test_plan_inherit.py::test_the_trainer_inherits_the_secrets_that_it_needs",
+        "unit/test_plan_inherit.py::test_a_launch_script_inherits_everything_but_our_own_variables",
+        "unit/test_plan_inherit.py::test_no_secret_is_inherited",
+        "unit/test_plan_inherit.py::test_pass_env_adds_names_and_beginnings_but_secrets_only_in_full",
+        "unit/test_plan_inherit.py::test_the_plan_names_what_is_withheld_and_never_its_value",
+    ),
     "write what a run creates:": (
         f"{TRUST}test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the_umask",
         f"{TRUST}test_below_a_default_access_control_list_another_user_can_write_nothing_of_a_run",
@@ -402,7 +420,8 @@ NO_CHECK: tuple[str, ...] = (
     "a model's weights, tokenizer",
     "a run directory that only you",
     "Everything else is untrusted:",
-    "Another user of the host can read",
+    "Another user of the host can see command lines",
+    "`chmod 700` on its directory",  # the system's own
     "They cannot:",
     "have you execute their plan:",
     "Ports that vLLM, verl, torch and Ray open",

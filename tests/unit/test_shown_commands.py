@@ -47,6 +47,7 @@ OTHERS = {
     + "it asks an index; process/test_web.py runs what it installs",
     r"uv run --no-project --with pyarrow to_parquet\.py": "unit/test_papers.py runs the script of the page",
     r"python3 conversations\.py": "unit/test_papers.py runs the script of the page",
+    r"srun --jobid=JOB --overlap ": NOT_RUN + "it needs a job of Slurm's that runs",
     r"sbatch job\.sbatch$": "slurm/test_job.py submits such a script",
     r"curl -s ADDRESS/v1/(models|chat/completions) ": NOT_RUN
     + "it needs a live run; tried by hand on the built-in one",

@@ -1,8 +1,8 @@
 """What a change of a key means for a run that exists: the only table of it, and the changes between two configurations.
 
-``live``: the backend or the interface can take the new value over while the run goes on. ``restart``: the named
-services must be started again; without any, the value holds at once. ``next attempt``: several parts must get it
-together, so that only a new attempt can take it over. ``never``: it belongs to what the run is. Between two attempts
+``live``: the interface takes the new value over while the run goes on. ``restart``: the named services must be started
+again; without any, the value holds at once. ``next attempt``: only a new attempt takes it over, since several parts must
+get it together, or the backend reads it when an attempt begins. ``never``: it belongs to what the run is. Between two attempts
 nothing runs, so ``up --resume`` applies the first three alike.
 
 Every key is listed exactly once, or belongs to the ``*`` of its section; a test fails for a key without an entry, and
@@ -75,8 +75,8 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
         "infrastructure: nnodes ngpus_per_node; verl: rollout_mode rollout_gpus trainer_mode train_nodes rollout_nodes",
     ),
     (_KEY, "infrastructure: anthropic_api_key"),
-    (_LIVE, "run: replicas; trainer: restart; verl: actor_deadline address_deadline health_deadline"),
-    (_LIVE, "supervise: *; observe: *; ui: *"),
+    (_LIVE, "run: replicas; ui: *"),
+    (_NEXT, "trainer: restart; verl: actor_deadline address_deadline health_deadline; supervise: *; observe: *"),
     (_AT_ONCE, "batch: *; diagnosis: mute"),
     (_REPLICAS_AND_TRAINER, "run: seed; embedded.faults: ignore_sigterm"),
     (
@@ -112,8 +112,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,
-        "proxy: host advertise trials_through; session_proxy: port; supervise: pass_env; "
-        "verl: agent_loop source",
+        "proxy: host advertise trials_through; session_proxy: port; verl: agent_loop source",
     ),
 )
 _OPEN = {"environments": _NEXT}  # sections whose keys the user chooses

@@ -32,8 +32,8 @@ def _start_again(now: Snapshot, replica: ReplicaStatus) -> tuple[str, str | None
 
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """A replica with a loaded model ran no request for a minute of a rollout, although there was work for it: requests
-    ran or waited elsewhere. A pause between two turns of an agent is shorter than that minute, and a rollout far
-    longer. Either no requests are sent to it, or it accepts none; its log shows whether any arrive. If none do: a
+    ran or waited elsewhere. Agents that pause between two turns are not the reason: such pauses are shorter than a
+    minute. Either no requests are sent to it, or it accepts none; its log shows whether any arrive. If none do: a
     replica that the run has started (``trainer.kind`` embedded or none) is started again by ``liverl-tui restart
     SERVICE``. One that verl has started (``trainer.kind`` verl or command) cannot be started alone: ``liverl-tui
     restart trainer`` starts the trainer again with all its replicas, verl's from the newest checkpoint, a launch
