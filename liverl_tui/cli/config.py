@@ -28,8 +28,8 @@ def config_command(resolved: bool, changes: bool, run: Path | None, **values: An
     configuration of that run. Secrets are never printed.
 
     With --changes: print for each key what `up --resume RUN --set KEY=VALUE` does. `at once` and `live`:
-    it needs no restart. `restart of SERVICE`: that service must be started again. `next attempt`: only a new attempt can
-    use it. Between two attempts nothing runs, so these four are applied alike. `never`: it is refused.
+    it needs no restart. `restart of SERVICE`: that service must be started again. `next attempt`: only a new attempt
+    can use it. Between two attempts nothing runs, so these four are applied alike. `never`: it is refused.
     """
     if changes:
         from liverl.config.changes import table

@@ -87,7 +87,9 @@ def test_processes_get_what_the_table_says(
 def test_a_meaning_in_words() -> None:
     words = {key: meaning.words for key, meaning in changes.table().items()}
     assert words["training.total_steps"] == "restart of trainer"
-    assert words["run.replicas"] == words["ui.theme"] == "live"  # the interface takes these over, and no others
+    assert (
+        words["run.replicas"] == words["ui.theme"] == "live"
+    )  # the interface takes these over, and no others
     assert {key for key, said in words.items() if said == "live"} == {
         "run.replicas",
         *(key for key in words if key.startswith("ui.")),

@@ -147,6 +147,15 @@ ASKED = {
     "limitations": "limits/#limits",
     "alternatives": "limits/",
     "what was tested": "tested/",
+    "is it safe": "project/security/#is-it-safe",
+    "can others stop my run": "project/security/#another-user-of-the-host",
+    "who can read my run": "project/security/#another-user-of-the-host",
+    "phone home": "project/security/#what-leaves-the-machine",
+    "are my keys written": "project/security/#secrets",
+    "api keys written": "project/security/#secrets",
+    "checkpoint size": "guides/slurm/#how-large-is-a-checkpoint",
+    "how large is a checkpoint": "guides/slurm/#how-large-is-a-checkpoint",
+    "checkpoint bytes per parameter": "guides/slurm/#how-large-is-a-checkpoint",
 }
 QUESTION = "how do I resume a run after it failed?"
 # The search of a site as a browser does it: its own worker, asked through its own site.js. The best of each page first.

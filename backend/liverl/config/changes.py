@@ -1,9 +1,9 @@
 """What a change of a key means for a run that exists: the only table of it, and the changes between two configurations.
 
-``live``: the interface takes the new value over while the run goes on. ``restart``: the named services must be started
-again; without any, the value holds at once. ``next attempt``: only a new attempt takes it over, since several parts must
-get it together, or the backend reads it when an attempt begins. ``never``: it belongs to what the run is. Between two attempts
-nothing runs, so ``up --resume`` applies the first three alike.
+``live``: the interface takes the new value over while the run goes on. ``restart``: the named services must be
+started again; without any, the value holds at once. ``next attempt``: only a new attempt takes it over, since several
+parts must get it together, or the backend reads it when an attempt begins. ``never``: it belongs to what the run is.
+Between two attempts nothing runs, so ``up --resume`` applies the first three alike.
 
 Every key is listed exactly once, or belongs to the ``*`` of its section; a test fails for a key without an entry, and
 compares the entries with what plans hand to processes.
@@ -76,7 +76,10 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     ),
     (_KEY, "infrastructure: anthropic_api_key"),
     (_LIVE, "run: replicas; ui: *"),
-    (_NEXT, "trainer: restart; verl: actor_deadline address_deadline health_deadline; supervise: *; observe: *"),
+    (
+        _NEXT,
+        "trainer: restart; verl: actor_deadline address_deadline health_deadline; supervise: *; observe: *",
+    ),
     (_AT_ONCE, "batch: *; diagnosis: mute"),
     (_REPLICAS_AND_TRAINER, "run: seed; embedded.faults: ignore_sigterm"),
     (
