@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from kit.screens import snapshot
 
+from liverl.config import load_config
 from liverl.model import Symptom
 from liverl_tui.cli import fix
 from liverl_tui.cli.main import run
@@ -113,8 +114,9 @@ def test_an_own_file_that_cannot_be_edited_keeps_the_run_as_it_is(
     mine = tmp_path / "mine.yaml"
     mine.write_bytes(text.encode("utf-8", "surrogateescape"))
     changed: list[object] = []
-    change = SimpleNamespace(changes=[])
-    monkeypatch.setattr("liverl.daemon.next_attempt.changed_run", lambda *_, **__: (None, change))
+    change = SimpleNamespace(changes=[], plan=SimpleNamespace(total_steps=None))
+    loaded = load_config(env={})
+    monkeypatch.setattr("liverl.daemon.next_attempt.changed_run", lambda *_, **__: (loaded, change))
     monkeypatch.setattr("liverl.daemon.user_file.user_file", lambda run: mine)
     monkeypatch.setattr(fix, "_next_attempt", lambda *_: changed.append(1) or "the next attempt has begun")
     code, _, err = said(capsys, "--yes", "--own-file")
