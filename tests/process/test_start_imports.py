@@ -43,7 +43,7 @@ UNUSED = {
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterable[Callable[[str], set[str]]]:
     """The modules that a program has imported once it has started, by its name in ``UNUSED``."""
     folder = tmp_path_factory.mktemp("start")
-    run = make_run(folder, [toy("a")])
+    run = make_run(folder, [toy("a", "sleep")])
     try:
         run.start(env={"PYTHONPROFILEIMPORTTIME": "1"})
         run.until("a", "ready")
