@@ -104,9 +104,8 @@ def listed(info: RunInfo) -> RunListed:
         result.started_at if result is not None else now.started_at if now is not None else info.started_at
     )
     until = result.ended_at if result is not None else now.at if now is not None else None
-    if (
-        info.state == "orphaned"
-    ):  # its services go on, as `status` says: the snapshot is of its backend's last moment
+    if info.state == "orphaned":
+        # Its services go on, as `status` says: the snapshot is of its backend's last moment.
         until = time.time()
     return RunListed(
         info.run,

@@ -102,16 +102,14 @@ class StepNotes:
                 for alert in self._alerts:
                     if alert.name == name and alert.ended == inf:
                         alert.ended = event.at
-        elif (
-            event.kind == "run_started"
-        ):  # its backend looks anew: no alert of the attempt before holds in this one
+        elif event.kind == "run_started":
+            # Its backend looks anew: no alert of the attempt before holds in this one.
             for alert in self._alerts:
                 alert.ended = min(alert.ended, event.at)
             self._since = event.at
         elif event.service == "trainer" and event.data.get("state") == "starting" and self._steps:
-            self._since = max(
-                self._since, event.at
-            )  # what ended its process was in a step that it makes again
+            # What ended its process was in a step that it makes again.
+            self._since = max(self._since, event.at)
 
     def _notes(self) -> dict[int, tuple[StepNote, ...]]:
         found: dict[int, list[StepNote]] = {}

@@ -96,9 +96,8 @@ def trials_of(
     run: RunDir, live: bool, step: int | None, wanted: Wanted, trials: TrialsStatus = _UNKNOWN
 ) -> tuple[list[TrialHead], int]:
     """The trials of ``step``, without it of all steps, the oldest first; and how many of an earlier attempt at their
-    step are left out. Reads each trajectory once: about a second per
-    gigabyte. ``live``: the run goes on; else what has no result was cut off; ``trials``: the counts of the
-    run.
+    step are left out. Reads each trajectory once: about a second per gigabyte. ``live``: the run goes on; else what
+    has no result was cut off; ``trials``: the counts of the run.
 
     Raises:
         NothingToExport: there is none.

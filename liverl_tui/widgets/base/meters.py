@@ -41,9 +41,8 @@ class History:
         # number of the bin of BIN_S -> sum and count of its samples
         self._sums: dict[int, tuple[float, int]] = {}
         self._bins = 1  # bins of a column when the history was drawn last
-        self._columns: dict[
-            int, str
-        ] = {}  # number of a column of that drawing -> its character, until a sample comes
+        # number of a column of that drawing -> its character, until a sample comes
+        self._columns: dict[int, str] = {}
 
     def add(self, at: float, share: float | None) -> None:
         """Add a ratio 0..1 measured at ``at`` (seconds), in any order; None is no sample."""

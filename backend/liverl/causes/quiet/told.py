@@ -218,9 +218,8 @@ class Listening:
         self._silent: set[bytes] = set()
         self._silent_long: set[int] = set()  # of longer ones the 64-bit hash
         self._telling: set[bytes | int] = set()  # likewise of lines with a needle that have told something
-        self._searched: dict[
-            bytes, tuple[_Part, ...]
-        ] = {}  # lines: starts of a program print many that are equal
+        # By their lines: starts of a program print many that are equal.
+        self._searched: dict[bytes, tuple[_Part, ...]] = {}
         self._found_in: dict[re.Pattern[str], Any] = {}  # of the part that is being read
         self._proofs: dict[str, Evidence] = {}
         self._found: dict[str, Any] = {}
@@ -303,9 +302,8 @@ class Listening:
         """Read further whole lines. ``offset``: where they begin in the log."""
         shapes = data.translate(_ZEROS).split(b"\n")  # each as long as its line
         silent = bytes(map(self._silent.__contains__, shapes))
-        lines: list[
-            tuple[int, bytes, bytes]
-        ] = []  # where each begins that may tell something, itself and its shape
+        # Where each line begins that may tell something, itself and its shape.
+        lines: list[tuple[int, bytes, bytes]] = []
         begin = before = 0
         place = silent.find(0)
         while place >= 0:
