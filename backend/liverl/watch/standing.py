@@ -26,6 +26,7 @@ UNKNOWN_KIND = (
 )
 _ENDS = QUIET | {HANGS, STOPS}
 _UP = ("ready", "degraded", "starting")
+_SERVERS = ("replica", "proxy")  # some are known by their logs only
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -83,7 +84,8 @@ def _phase(seen: Standing) -> str:
     if hangs:
         return hangs
     up = [one for one in seen.services if one.state in _UP]
-    if seen.metrics is None and not seen.replicas.items and all(one.kind == "task" for one in up):
+    others = all(one.kind == "task" or (one.kind in _SERVERS and one.pid is None) for one in up)
+    if seen.metrics is None and not seen.replicas.items and others:
         return ONLY_LOGS if all(one.pid is None for one in up) else UNKNOWN_KIND
     metrics, trials, total = seen.metrics, seen.trials, seen.settings.total
     trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}

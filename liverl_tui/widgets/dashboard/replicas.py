@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from textual import events
 
@@ -86,7 +86,8 @@ class ReplicasPane(RowsPane):
         self._services = {
             s.name: s
             for s in snapshot.services
-            if s.kind != "replica" and s.state not in _QUIET.get(s.kind, ())
+            if (s.kind != "replica" or _by_its_log(s, self._replicas))
+            and s.state not in _QUIET.get(s.kind, ())
         }
         self._labels = {name: of_replica(r, snapshot_index, now) for name, r in self._replicas.items()}
         self._labels |= {name: of_service(s, now) for name, s in self._services.items()}
@@ -413,6 +414,11 @@ class ReplicasPane(RowsPane):
         if not self._is_workers(key):
             return key
         return next((name for name, service in self._services.items() if service.kind == "trainer"), key)
+
+
+def _by_its_log(service: ServiceStatus, replicas: Mapping[str, ReplicaStatus]) -> bool:
+    """Whether a replica of a run that is watched is known by its log only."""
+    return service.owner == "foreign" and service.started_at is None and service.name not in replicas
 
 
 def _beside(services: Iterable[str], *, workers: bool) -> tuple[str, ...]:
