@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
-from liverl.observe.trials.cut_off import start_of, with_starts
+from liverl.observe.trials.cut_off import may_end, start_of, with_starts
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
@@ -195,13 +195,14 @@ def listed(
         OSError: the storage failed.
     """
     trials = state.trials if state is not None else TrialsStatus()
+    goes_on = live or go_on(state)
     if step is None:
         heads = list(trials.newest)
     else:
         heads = of_present(run, trials, heads_of_step(run.path, step))
         if not heads:
             raise NoSuchTrial(_no_step(run, step))
-        if not live:
+        if not goes_on:
             heads = [_cut_off(head) for head in heads]
         if state is not None and state.sessions is not None:
             silent = state.sessions.silent
@@ -239,7 +240,7 @@ def listed_of_all(
     from liverl.offline.trial_index import RunIndex
 
     # An index in a directory of another user is neither read nor written: it is in this user's cache.
-    all_trials = RunIndex(run, live=live, own=os.stat(run.path).st_uid == os.geteuid())
+    all_trials = RunIndex(run, live=live or go_on(state), own=os.stat(run.path).st_uid == os.geteuid())
     all_trials.refresh()
     index = all_trials.index
     newest = {head.path: head for head in (state.trials.newest if state is not None else ())}
@@ -265,6 +266,11 @@ def listed_of_all(
         searched=total,
         earlier=earlier,
     )
+
+
+def go_on(state: Snapshot | None) -> bool:
+    """Whether trials of a run without a backend may still end: its state counts them as running, and so do lists."""
+    return state is not None and state.state == "unsupervised" and may_end(state.services)
 
 
 def of_present(run: RunDir, trials: TrialsStatus, heads: list[TrialHead]) -> list[TrialHead]:
@@ -316,7 +322,7 @@ def shown_of(
 ) -> TrialShown:
     """One trial that was read. ``path``: in the run's directory."""
     head = _head(run, state, path, trajectory)
-    if not live:
+    if not (live or go_on(state)):
         head = _cut_off(head)
     turns = tuple(
         TurnShown(

@@ -6,13 +6,21 @@ from collections.abc import Iterable
 
 import msgspec
 
-from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.model import ServiceStatus, StepTrials, TrialHead, TrialsStatus
 from liverl.model_trials import SlowTrial
 from liverl.observe.trials.ending_words import CUT_OFF
 from liverl.observe.trials.phases import slow_trial
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.tallies import WentBack
+
+
+def may_end(services: Iterable[ServiceStatus]) -> bool:
+    """Whether a process of a run without a backend is left that may end its trials: the trainer, which runs them. Where
+    the run has none, agents outside of it call its replicas for as long as one of its services runs."""
+    services = tuple(services)
+    trainers = [one for one in services if one.kind == "trainer"]
+    return any(one.members for one in trainers or services)
 
 
 def cut_off(trials: TrialsStatus) -> TrialsStatus:
