@@ -24,6 +24,7 @@ from liverl.diagnose.where.words import lines
 from liverl.model import Exit, ReplicaSet, ReplicaStatus, Result, Snapshot, StepTime, Symptom, TrialsStatus
 from liverl.observe.metrics.rewards import course_words
 from liverl.observe.trials.scanner import TrialScanner
+from liverl.offline.left import left_of
 from liverl.offline.run import OfflineRun
 from liverl.offline.services import _orphaned_actor
 from liverl.offline.trials import Wanted, listed, listed_of_all, shown, steps_listed
@@ -205,7 +206,19 @@ def test_a_trainer_that_has_ended_with_all_steps_leaves_only_the_run_to_close(
     Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
     seen = polled(tmp_path)
     assert (seen.phase, seen.awaits_closing) == (words, words.startswith("training is complete"))
-    assert ("its training is complete" in _adopted(RunDir(tmp_path))) == seen.awaits_closing
+    told = _adopted(RunDir(tmp_path), left_of(tmp_path))
+    assert ("its training is complete" in told) == seen.awaits_closing
+
+
+def test_a_complete_run_without_a_process_is_only_closed(tmp_path: Path) -> None:
+    write_backend(tmp_path, age=190)
+    trainer = service("trainer", "trainer", state="stopped", pid=None, members=(), exit=Exit(0))
+    write_snapshot(tmp_path, step=20, total_steps=20, services=(trainer,))
+    assert left_of(tmp_path) == "complete"
+    told = _adopted(RunDir(tmp_path), "complete")
+    assert "is being closed" in told and "again" not in told
+    write_snapshot(tmp_path, step=19, total_steps=20, services=(trainer,))
+    assert left_of(tmp_path) == "nothing"
 
 
 def test_the_services_that_still_run_are_named(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
