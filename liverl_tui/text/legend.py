@@ -95,6 +95,20 @@ LEGEND: dict[str, tuple[tuple[str, tuple[Mark, ...]], ...]] = {
             ),
         ),
     ),
+    "runs": (
+        (
+            "Runs",
+            (
+                Mark(("reward",), "mean of the first → the last three steps"),
+                Mark(("learning?",), "what its rewards prove"),
+                Mark(("learning", "flat", "falling"), "they rise, stay or fall by more than noise"),
+                Mark(("unclear", "too early"), "no clear trend; too few steps to tell one"),
+                Mark(("all solved",), "all rewards are full: nothing is left to learn"),
+                Mark(("few fail",), "nearly all solved: a trial now and then is not"),
+                Mark(("steps",), "done, of those that are planned"),
+            ),
+        ),
+    ),
     "timeline": (
         (
             "Lanes",

@@ -16,9 +16,8 @@ from liverl.util.late_pattern import late_pattern
 LATE_S = 120.0  # by which the file of a log may be younger than its last line: a buffer, two clocks
 QUIET_S = 900.0  # the same where lines without a stamp stand behind the last one that has one,
 QUIET_STEPS = 5.0  # and so many times what a step takes, where the steps of a training do
-FEW = (
-    20  # lines without a stamp that the process may have written at once: the end of a traceback, a farewell
-)
+# Lines without a stamp that the process may have written at once: the end of a traceback, a farewell
+FEW = 20
 LONGEST = 600  # characters of a line that are looked at
 _STEP = late_pattern(r"\bstep:\d+ - ")
 _SECONDS = late_pattern(r"\b(?:timing_s/step|perf/time_per_step):(\d+(?:\.\d+)?)")

@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
-from liverl.observe.trials.cut_off import may_end, start_of, with_starts
+from liverl.observe.trials import cut_off
+from liverl.observe.trials.cut_off import may_end
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
@@ -278,16 +279,7 @@ def of_present(run: RunDir, trials: TrialsStatus, heads: list[TrialHead]) -> lis
     not reached again, which ``trials``, the counts of the run, do not name."""
     starts = TrainerStarts(run.path)
     starts.poll()
-    heads = with_starts(heads, starts)
-    reached = max((one.step for one in trials.steps), default=None)
-    if reached is None or starts.newest < 2:
-        return heads
-    return [
-        replace(head, earlier=True)
-        if head.step is not None and head.step > reached and start_of(head, starts) < starts.newest
-        else head
-        for head in heads
-    ]
+    return cut_off.of_present(heads, starts, trials)
 
 
 def needs_index(state: Snapshot | None, most: int, query: Query = _ALL) -> bool:

@@ -48,9 +48,8 @@ PROJECT = "demo"  # of every replayed run
 PREROLL_S, PREROLL_EACH_S = 60.0, 10.0
 # The rules see a state at least so often, however far a replay goes at once: an alert began when it began.
 EACH_S = 1.0
-INDEX_S = (
-    0.1  # seconds of lines that have one entry in the time index of a log, with the time of the last of them
-)
+# Seconds of lines that have one entry in the time index of a log, with the time of the last of them
+INDEX_S = 0.1
 
 
 def played_again(recording: Recording, folder: Path, clock: ReplayClock) -> Player:

@@ -105,6 +105,21 @@ def begun_again(head: TrialHead, starts: TrainerStarts, back: WentBack) -> Trial
     return msgspec.structs.replace(head, earlier=True) if earlier else head
 
 
+def of_present(heads: Iterable[TrialHead], starts: TrainerStarts, trials: TrialsStatus) -> list[TrialHead]:
+    """``heads``, all trials of some steps, with those marked that the present attempt has thrown away: also of a step
+    that it has not reached again, which ``trials``, the counts of the run, do not name."""
+    marked = with_starts(heads, starts)
+    reached = max((one.step for one in trials.steps), default=None)
+    if reached is None or starts.newest < 2:
+        return marked
+    return [
+        msgspec.structs.replace(head, earlier=True)
+        if head.step is not None and head.step > reached and start_of(head, starts) < starts.newest
+        else head
+        for head in marked
+    ]
+
+
 def age_of(head: TrialHead) -> float:
     """When the trial began, as far as that is known: Unix seconds."""
     return head.started_at if head.started_at is not None else head.updated_at
