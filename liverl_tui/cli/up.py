@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -477,6 +478,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     from liverl.offline.left import left_of
     from liverl.preflight import record
     from liverl_tui.cli.resume import changed_run
+    from liverl_tui.data.config_change import batch_words
 
     found = changed_run(run, options)
     if found is None:
@@ -496,6 +498,9 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     check_interface(loaded)
     check_muted(loaded)
     record.write(run, _preflight(change.plan, loaded, options))
+    now = time.time()
+    if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), now, live=False):
+        echo(batch, err=True)
     return change
 
 
