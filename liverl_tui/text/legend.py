@@ -89,6 +89,7 @@ LEGEND: dict[str, tuple[tuple[str, tuple[Mark, ...]], ...]] = {
                 Mark(("finish", "endings"), "how it ended: submitted, max turns, an exception"),
                 Mark(("time",), "how long it took, or takes so far"),
                 Mark(("flags",), "what looks wrong with it: it is a flagged trial"),
+                Mark(("flagged first",), "flagged of the last 2 steps, newest, running, rest"),
                 Mark(("same reward",), "all rewards of the group are equal: no signal"),
                 Mark(("last call or words",), "the last thing that the model did or said"),
                 Mark(("✔", "◐", "○"), "done, running, cut off"),
