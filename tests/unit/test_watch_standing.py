@@ -18,6 +18,7 @@ from liverl.watch.log_times import LogTimes
 from liverl.watch.scene import SceneFinder
 from liverl.watch.standing import NOT_HERE, ONLY_LOGS, at_rest
 from liverl.watch.target import Target
+from liverl.watch.units import UNSEEN
 from liverl.watch.watcher import Watcher
 from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import replica_words
@@ -144,6 +145,24 @@ def test_a_log_that_was_copied_is_as_old_as_its_stamps(tmp_path: Path) -> None:
     }
     assert all(" days" in one.why for one in now.services), [one.why for one in now.services]
     assert now.symptoms and all(now.at - (one.since or now.at) > DAY for one in now.symptoms)
+
+
+def test_what_was_copied_with_old_logs_is_as_old(tmp_path: Path) -> None:
+    """Polls have no stamps: how long a server was polled, its own log does not tell."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("verl.log", "vllm0.log"):
+        shutil.copy(VERL.with_name(name), folder / name)
+    now = seen(folder)
+    words = {one.name: (one.kind, one.state, one.why) for one in now.services}
+    kind, state, why = words["vllm0"]
+    assert (kind, state) == ("replica", "stopped")
+    assert "no process writes its log" in why and " days" in why and UNSEEN not in why
+    times = LogTimes()
+    assert times(folder / "vllm0.log")[1] == (folder / "vllm0.log").stat().st_mtime, "alone it tells nothing"
+    os.utime(folder / "verl.log", (1.0, 1.0))
+    times.together(folder.glob("*.log"))
+    assert times(folder / "vllm0.log")[1] == (folder / "vllm0.log").stat().st_mtime, "of another time"
 
 
 def test_a_log_that_is_seen_to_grow_is_written_now(tmp_path: Path) -> None:

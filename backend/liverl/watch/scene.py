@@ -70,6 +70,7 @@ class SceneFinder:
         found = self._finder.look(table)
         mine = [one for one in found if is_part(one, self._target)]
         self._written |= {os.path.realpath(one.log) for one in mine if one.log is not None}
+        self._times.together(log.path for log in survey.logs)
         logs = [
             replace(log, modified=self._times(log.path)[1])
             for log in survey.logs

@@ -25,7 +25,7 @@ from liverl.watch.proxy import ProxyFacts
 from liverl.watch.quiet import Pace, Paces
 from liverl.watch.ray import RayFacts
 from liverl.watch.scene import Scene
-from liverl.watch.units import MOST_LOGS, Unit, address_of
+from liverl.watch.units import MOST_LOGS, UNSEEN, Unit, address_of
 
 _KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
 # A log of which no process is visible is of one that runs elsewhere at most for so long, whatever its pace was.
@@ -224,7 +224,7 @@ class Services:
         grown_at = self._times(unit.log)[1] if unit.log is not None else unit.modified
         if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
             self._note(name, unit, pace, now)
-            return "ready", _joined(silent or grown, "its process is not visible from here")
+            return "ready", _joined(silent or grown, UNSEEN)
         error = seen.errors.get(name, "")
         return ("failed" if error else "stopped"), _joined(
             error or "no process writes its log", silent or grown

@@ -15,6 +15,7 @@ from liverl.offline.doctor.silence import HANGS
 from liverl.util.plural import quantity
 from liverl.watch.scene import Scene
 from liverl.watch.settings import Settings
+from liverl.watch.units import UNSEEN
 from liverl.watch.verdicts import Judgement
 
 NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
@@ -65,7 +66,9 @@ def at_rest(services: tuple[ServiceStatus, ...], state: RunState) -> tuple[Servi
     if state not in ("done", "failed", "stopped"):
         return services
     return tuple(
-        msgspec.structs.replace(one, state="stopped")
+        msgspec.structs.replace(
+            one, state="stopped", why=one.why.replace(UNSEEN, "no process writes its log")
+        )
         if one.state in _UP and one.pid is None and one.address is None
         else one
         for one in services
