@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -166,7 +165,7 @@ class NextAttempt:
             why = consequences(view.snapshot, kind, prepared.checkpoint, live=live, wanted=wanted)
             yes = "stop and resume" if live else "resume"
         change = prepared.change
-        batch = batch_words(change.changes, change.plan.settings, view.snapshot, time.time(), live=live)
+        batch = batch_words(change.changes, change.plan.settings, view.snapshot, live=live)
         why = " ".join(part for part in (GUESS if prepared.guess else "", why, batch) if part)
         where = "a guess for the run's config.yaml:" if prepared.guess else "in the run's config.yaml:"
         self._host.push_screen(

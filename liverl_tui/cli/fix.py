@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +152,7 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
         # The script decides how far it trains.
         change.plan.total_steps if loaded.config.trainer.kind != "command" else None,
     )
-    batch = batch_words(change.changes, change.plan.settings, _snapshot(run), time.time(), live=live)
+    batch = batch_words(change.changes, change.plan.settings, _snapshot(run), live=live)
     told["consequence"] += f" {batch}" if batch else ""
     if not as_json:
         echo(symptom.title)

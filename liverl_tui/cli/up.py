@@ -7,7 +7,6 @@ import shlex
 import signal
 import sys
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -498,8 +497,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     check_interface(loaded)
     check_muted(loaded)
     record.write(run, _preflight(change.plan, loaded, options))
-    now = time.time()
-    if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), now, live=False):
+    if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), live=False):
         echo(batch, err=True)
     return change
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,11 +100,17 @@ def end_of_run(
 
 
 def batch_words(
-    changes: Sequence[ConfigChange], settings: Settings, snapshot: Snapshot | None, now: float, *, live: bool
+    changes: Sequence[ConfigChange],
+    settings: Settings,
+    snapshot: Snapshot | None,
+    *,
+    live: bool,
+    now: float | None = None,
 ) -> str:
     """What a change of ``batch.*`` does to a run, in whole sentences: its job ends before another step, and so does the
-    run; empty if that goes on as before. ``settings``: of the changed plan; ``now``: Unix seconds;
-    ``live``: the attempt goes on, so that what is known of its job holds."""
+    run; empty if that goes on as before. ``settings``: of the changed plan; ``live``: the attempt goes on, so that what
+    is known of its job holds; ``now``: Unix seconds, None: by the system's clock, as the key is."""
+    now = time.time() if now is None else now
     keys = {change.key for change in changes}
     if keys.isdisjoint((KEY, _MARGIN)):
         return ""

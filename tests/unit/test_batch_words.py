@@ -22,7 +22,7 @@ def said(
         Settings(), batch_end_time=text, batch_margin=margin, batch_unsaved=unsaved
     )
     seen = snapshot(step_seconds=40.0, batch_end=known)
-    return batch_words([ConfigChange(2, key, "", text, "--set")], settings, seen, NOW, live=True)
+    return batch_words([ConfigChange(2, key, "", text, "--set")], settings, seen, live=True, now=NOW)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ FEW = 20
 LONGEST = 600  # characters of a line that are looked at
 _STEP = late_pattern(r"\bstep:\d+ - ")
 _SECONDS = late_pattern(r"\b(?:timing_s/step|perf/time_per_step):(\d+(?:\.\d+)?)")
-_BAR = late_pattern(r"\d+%\|[^|\n]{0,200}\| *\d+/\d+ \[")
+_BAR = late_pattern(r"\|[^|\n]{0,200}\| *\d{1,9}/\d{1,9} \[")
 
 
 def last_written(tail: str, last: float | None, modified: float, unsure: float = 0.0) -> float:
