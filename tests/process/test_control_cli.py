@@ -623,6 +623,8 @@ def test_status_live_and_dead(cli, live):
     dead = cli("status")
     assert dead.returncode == 0
     assert dead.stdout.startswith("NOT LIVE")
+    said = f"none of its services is left; to continue: liverl-tui up --resume {run_dir}"  # the toy has none
+    assert said in dead.stdout
     assert "toy backend" in dead.stdout
     assert json.loads(cli("status", "--json").stdout)["live"] is False
 
