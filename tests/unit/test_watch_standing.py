@@ -16,7 +16,7 @@ from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
 from liverl.watch.folder import Surveyor
 from liverl.watch.log_times import LogTimes
 from liverl.watch.scene import SceneFinder
-from liverl.watch.standing import NOT_HERE, ONLY_LOGS, at_rest
+from liverl.watch.standing import NOT_HERE, ONLY_LOGS, READING, at_rest
 from liverl.watch.target import Target
 from liverl.watch.units import UNSEEN
 from liverl.watch.watcher import Watcher
@@ -145,6 +145,18 @@ def test_a_log_that_was_copied_is_as_old_as_its_stamps(tmp_path: Path) -> None:
     }
     assert all(" days" in one.why for one in now.services), [one.why for one in now.services]
     assert now.symptoms and all(now.at - (one.since or now.at) > DAY for one in now.symptoms)
+
+
+def test_until_its_logs_are_read_a_run_is_not_said_to_be_done(tmp_path: Path) -> None:
+    """All of its steps are in its log, and so is the reason for which an engine of it died."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("verl.log", "vllm_enginecore_killed_exit0.log"):
+        shutil.copy(VERL.with_name(name), folder / name)
+    watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)))
+    now = watcher.poll()
+    assert (now.state, now.phase) == ("stopped", READING)
+    assert seen(folder).state == "failed"
 
 
 def test_what_was_copied_with_old_logs_is_as_old(tmp_path: Path) -> None:

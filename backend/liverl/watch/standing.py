@@ -20,6 +20,7 @@ from liverl.watch.verdicts import Judgement
 
 NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 NOT_HERE = "nothing of it runs here"
+READING = f"{NOT_HERE}; its logs are being read, which may tell how it ended"
 ONLY_LOGS = "logs grow; none of their processes is visible from here"
 UNKNOWN_KIND = (
     "it runs; its processes are of no kind that is known, and no steps were found: they are read from lines like "
@@ -31,7 +32,7 @@ _SERVERS = ("replica", "proxy")  # some are known by their logs only
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What was found of a run."""
+    """What was found of a run. ``read``: its logs were judged once."""
 
     services: tuple[ServiceStatus, ...]
     replicas: ReplicaSet
@@ -39,6 +40,7 @@ class Standing(msgspec.Struct, frozen=True):
     trials: TrialsStatus
     judgement: Judgement
     settings: Settings
+    read: bool = True
 
 
 def standing(seen: Standing) -> tuple[RunState, str]:
@@ -47,6 +49,8 @@ def standing(seen: Standing) -> tuple[RunState, str]:
         return "running", _phase(seen)
     if seen.judgement.cause:
         return "failed", seen.judgement.cause
+    if not seen.read:
+        return "stopped", READING
     return ("done" if _all_steps(seen) else "stopped"), _end(seen)
 
 

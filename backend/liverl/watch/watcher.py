@@ -285,7 +285,9 @@ class Watcher:
         trials = self._files.trials.scan(now=now)
         waits = self.empty
         settings = self._settings.value
-        state, phase = standing(Standing(services, replicas, metrics, trials, judgement, settings))
+        state, phase = standing(
+            Standing(services, replicas, metrics, trials, judgement, settings, judgement.at > 0.0)
+        )
         services = at_rest(services, state)
         if waits:
             state, phase = "starting", NOTHING_YET

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textual import events
 
 from liverl.model import NodeStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
@@ -278,7 +279,15 @@ class ReplicasPane(RowsPane):
         replicas = snapshot.replicas
         if not replicas.expected and not replicas.items:
             foreign = bool(snapshot.services) and all(one.owner == "foreign" for one in snapshot.services)
-            return ("none seen on this host" if foreign else "none in this run"), "dim"
+            logs = sum(
+                _by_its_log(one, self._replicas) for one in self._services.values() if one.kind == "replica"
+            )
+            seen = (
+                f"none seen on this host, {quantity(logs, 'log')} of some"
+                if logs
+                else "none seen on this host"
+            )
+            return (seen if foreign else "none in this run"), "dim"
         text = ready_words(snapshot)
         short = replicas.ready < replicas.expected
         if snapshot.carrier_down is not None:
