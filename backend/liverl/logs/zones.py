@@ -98,6 +98,11 @@ def stamp_of(line: str) -> Moment | None:
     return moment
 
 
+def has_stamp(line: str) -> bool:
+    """Whether a plain line has a stamp, or is a date as date(1) prints it."""
+    return stamp_of(line) is not None or (" 20" in line and _date(line) is not None)
+
+
 def _date(line: str) -> tuple[int, float] | None:
     found = _DATE.search(line)
     if found is None or found["month"] not in _MONTHS:
@@ -163,18 +168,30 @@ def aligned(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
     return result
 
 
+def told_zone(one: Stamps, modified: float) -> int | None:
+    """The zone of the naked stamps of a log of this host: as it states, or as the time of its file says; None if
+    neither tells."""
+    zone = own_zone(one)
+    return _of_file(one, modified) if zone is None else zone
+
+
 def span_here(one: Stamps, modified: float) -> tuple[float, float] | None:
     """Unix times of the first and the last stamp of a log that was written on this host and is no copy; None without
     one. ``modified``: Unix time at which the file was last written. A container prints UTC: the zone is the one that
     the log states, or in which its last stamp is that time. No line was written after it: where the stamps lie behind
     it in the zone of this host, they are of the next zone in which they do not."""
-    zone = own_zone(one)
-    zone = _of_file(one, modified) if zone is None else zone
+    zone = told_zone(one, modified)
     if zone is None and one.last is not None:
         here = local_zone(one.last)
         ahead = one.last - here - modified
         zone = here + math.ceil(ahead / QUARTER) * QUARTER if ahead > LATE else None
     return _span(one, zone) or one.known
+
+
+def unsure(one: Stamps, zone: int | None) -> float:
+    """Seconds by which the last stamp of a log may be later than in the zone of this host: nobody says that it is not
+    UTC. ``zone``: as it is known, None if it is not."""
+    return max(0.0, local_zone(one.last)) if zone is None and one.last is not None else 0.0
 
 
 def _by_files(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
