@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.logs.prefixes import colourless
-from liverl.logs.zones import Stamps, aligned, local_zone, stamp_of, stamps
+from liverl.logs.zones import Stamps, aligned, local_zone, stamp_in, stamps
 from liverl.offline.doctor.inputs import Input
 from liverl.util.regular_file import open_regular
 
@@ -66,7 +65,7 @@ def dated(inputs: Iterable[Input]) -> list[Log]:
 def _goes_on(samples: Sequence[str]) -> bool:
     """Whether the last line has no stamp."""
     lines = "".join(samples).rstrip().rsplit("\n", 1)
-    return stamp_of(colourless(lines[-1][:600])) is None
+    return stamp_in(lines[-1]) is None
 
 
 def _log(one: Input, modified: float, clock: Stamps, behind: bool, zone: int | None) -> Log:
