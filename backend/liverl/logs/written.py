@@ -61,10 +61,9 @@ def _behind(tail: str) -> list[str] | None:
     None if none has a stamp."""
     lines: list[str] = []
     for line in _backwards(tail):
-        plain = colourless(line)
-        if has_stamp(plain[:LONGEST]):
+        if has_stamp(line):
             return lines
-        lines.append(split_prefixes(plain).text)
+        lines.append(split_prefixes(colourless(line)).text)
     return None
 
 
