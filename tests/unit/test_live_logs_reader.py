@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from kit.live_logs import Followed
 
+from liverl.causes.catalogue import outlines, rows
+from liverl.causes.match import Matcher
 from liverl.logs.access_lines import UPDATES
 from liverl.logs.last_lines import TailIndex
 from liverl.logs.records import RecordReader
+from liverl.observe.live_logs import reader
 from liverl.observe.live_logs.counting import MOST_KEYS, SLOT_S, Counter
 from liverl.observe.live_logs.facts import WINDOW_S, LiveLog
 from liverl.observe.live_logs.reader import (
@@ -26,6 +31,7 @@ from liverl.observe.live_logs.reader import (
     LiveLogs,
 )
 from liverl.observe.live_logs.responses import response_of
+from liverl.observe.live_logs.watched import MOST_DULL, DullLines, watched
 from liverl.util.weight_requests import ROUTES
 
 WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
@@ -366,6 +372,76 @@ def test_a_line_without_an_end_is_no_flood(run: Followed, tail: bytes) -> None:
     with run.path("r0").open("ab") as file:
         file.write(f"\n{BAD}\n".encode())
     assert failed(facts(run)) == {(400, ""): 2}
+
+
+def test_a_line_without_news_hides_none_that_differs_in_its_digits(run: Followed) -> None:
+    """Lines in which nothing was found are not searched again, and are told apart without their digits."""
+    run.path("r0").touch()
+    run.look()
+    with_digits = [row for row in watched(rows()) if re.search(r"\d", row.needle)]
+    assert with_digits
+    for number, row in enumerate(with_digits, 1):
+        other = row.fires.translate(str.maketrans("0123456789", "9999999999"))
+        run.write("r0", *[other] * 3)
+        run.look()
+        run.write("r0", row.fires)
+        assert complaints(facts(run)).get(row.id, 0) >= 1, (number, row.id)
+    run.write("r1", POLL, POLL.replace("200", "204"), BAD.replace("400", "200"))
+    run.look()
+    run.write("r1", BAD)
+    assert failed(run.look()[1]) == {(400, ""): 1}
+
+
+def test_what_is_known_of_one_log_changes_nothing_of_another(run: Followed, tmp_path: Path) -> None:
+    lines = [line for row in watched(rows()) for line in ("a line without news 7", row.spares, row.fires, OK)]
+    for name in ("r0", "r1"):
+        run.path(name).touch()
+        run.look()
+        for number in range(0, len(lines), 40):
+            run.write(name, *lines[number : number + 40])
+            run.look()
+    first, second = run.live.facts
+    assert complaints(first) == complaints(second) and len(complaints(first)) > 10
+    assert failed(first) == failed(second)
+
+
+def test_lines_without_news_are_searched_once(run: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that prints one line without an end costs next to nothing."""
+    searched: list[bytes] = []
+
+    def search(block: bytes, kinds: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool | None:
+        searched.append(kinds)
+        return whole_search(block, kinds, needles)
+
+    whole_search = reader._matters
+    monkeypatch.setattr(reader, "_matters", search)
+    run.path("r0").touch()
+    run.look()
+    for number in range(20):
+        run.write("r0", *[f"step {number} of {10**6} is done"] * 100)
+        run.look()
+    assert [kinds.strip() for kinds in searched] == [b"step  of  is done"]
+
+
+def test_lines_that_never_come_again_do_not_fill_the_memory() -> None:
+    dull = DullLines()
+    for number in range(40):
+        lines = {f"{number} {other} {'x' * 90}".encode() for other in range(500)}
+        assert dull.others(lines) == lines
+        dull.add(lines)
+        assert dull.others(lines) == set() and dull.size <= MOST_DULL
+    large = {b"x" * (MOST_DULL + 1)}
+    dull.add(large)
+    assert dull.others(large) == large and dull.size <= MOST_DULL
+
+
+def test_a_log_without_news_is_read_without_the_rows(run: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To unpack all rows takes 10 ms and some MiB, which most backends need never."""
+    run.live = LiveLogs(run.run_dir, Matcher(lambda: pytest.fail("rows were unpacked"), outlines))
+    run.path("r0").touch()
+    run.look()
+    run.write("r0", "a line without news", OK)
+    assert facts(run).answered.since(0) == 1
 
 
 def test_records_across_blocks(run: Followed) -> None:
