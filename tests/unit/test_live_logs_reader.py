@@ -392,6 +392,18 @@ def test_a_line_without_news_hides_none_that_differs_in_its_digits(run: Followed
     assert failed(run.look()[1]) == {(400, ""): 1}
 
 
+@pytest.mark.parametrize(
+    "sign",
+    [OK, "Avg generation throughput: 7.5 tokens/s", "step:7 - reward 1", "method=POST x status_code=200 y"],
+)
+def test_a_sign_of_work_is_one_each_time(run: Followed, sign: str) -> None:
+    run.path("r0").touch()
+    run.look()
+    for _ in range(3):
+        run.write("r0", sign)
+        assert facts(run).healthy_at == run.now
+
+
 def test_what_is_known_of_one_log_changes_nothing_of_another(run: Followed, tmp_path: Path) -> None:
     lines = [line for row in watched(rows()) for line in ("a line without news 7", row.spares, row.fires, OK)]
     for name in ("r0", "r1"):
