@@ -153,10 +153,7 @@ class Tally:
 
     def _may_be_slowest(self, head: TrialHead) -> bool:
         """Whether it may belong to ``slowest``: most do not, which is quicker to see than to sort."""
-        if head.state != "running" or len(self.slowest) < SLOWEST:
-            return True
-        last = self.slowest[-1]
-        return last.state != "running" or slowness(head) < slowness(last)
+        return len(self.slowest) < SLOWEST or slowness(head) < slowness(self.slowest[-1])
 
     def _take_slowest(self, slow: Iterable[SlowTrial]) -> None:
         self.slowest = sorted([*self.slowest, *slow], key=slowness)[:SLOWEST]
