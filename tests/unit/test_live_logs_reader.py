@@ -26,6 +26,7 @@ from liverl.observe.live_logs.reader import (
     LONGEST,
     MOST,
     MOST_FED,
+    OLD_BLOCK,
     RATE,
     FollowedLog,
     LiveLogs,
@@ -321,6 +322,22 @@ def test_a_backend_that_takes_over_counts_what_the_one_before_it_saw(tmp_path: P
     assert complaints(facts(again)) == {}, "its age counts from when it was written"
 
 
+def test_answers_behind_lines_without_news_have_the_time_of_their_own_lines(tmp_path: Path) -> None:
+    """Of an old log that repeats a line, more is passed over at a time than has one time."""
+    first = Followed(tmp_path, time.time() - 200.0)
+    index = TailIndex(first.path("r0"))
+    first.write("r0", *["a line without news 7"] * (2 * OLD_BLOCK // 20))
+    index.tick(first.now)
+    first.now += 120.0
+    first.write("r0", *["a line without news 8"] * (OLD_BLOCK // 20), OK)
+    index.tick(first.now)
+    again = Followed(tmp_path, first.now)
+    again.path("r0")
+    one = facts(again, 0)
+    assert one.answered.since(first.now - 60.0) == 1
+    assert one.healthy_at is not None and one.healthy_at >= first.now - 1.0
+
+
 def test_an_old_log_without_an_index_is_passed_over(run: Followed) -> None:
     run.write("r0", BAD, WAIT)
     old = run.now - 2 * WINDOW_S
@@ -415,6 +432,15 @@ def test_what_is_known_of_one_log_changes_nothing_of_another(run: Followed, tmp_
     first, second = run.live.facts
     assert complaints(first) == complaints(second) and len(complaints(first)) > 10
     assert failed(first) == failed(second)
+
+
+def test_among_many_lines_without_news_each_other_one_of_an_old_log_is_read(run: Followed) -> None:
+    """What was written before the backend began is read in small blocks, and in large ones where lines repeat."""
+    dull = ["a line without news 7"] * (OLD_BLOCK // 10)
+    run.write("r0", *dull, OK, *dull, BAD, *dull, WAIT, *dull, BAD, OK)
+    one = facts(run)
+    assert (failed(one), list(complaints(one).values())) == ({(400, ""): 2}, [1])
+    assert (one.answered.since(0), one.left_out) == (2, 0) and one.healthy_at is not None
 
 
 def test_lines_without_news_are_searched_once(run: Followed, monkeypatch: pytest.MonkeyPatch) -> None:

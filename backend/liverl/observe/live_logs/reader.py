@@ -245,13 +245,19 @@ class LogReader:
     def _read(self, lines: bytes, offset: int) -> bool:
         found = False
         fed = place = 0
+        dull = False  # the block before had no line that had to be searched
         while place < len(lines):
-            size = BLOCK if offset + place >= self._known else OLD_BLOCK
+            old = offset + place < self._known
+            size = OLD_BLOCK if old and not dull else BLOCK
             end = lines.rfind(b"\n", place, place + size) + 1 or lines.find(b"\n", place) + 1
             block = lines[place:end]
+            fresh = self._watched.dull.others(lines_alike(block))
+            if fresh and old and dull:  # its lines may have several times
+                dull = False
+                continue
+            dull = not fresh
             known_at = self._time(offset + place)
             at = self._at = self._now if known_at is None else known_at
-            fresh = self._watched.dull.others(lines_alike(block))
             kinds = b"\n".join(fresh)
             if (answers := posts_in(block, kinds)) and known_at is not None:
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
