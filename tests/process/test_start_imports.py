@@ -20,6 +20,8 @@ UNNEEDED = ("aiohttp", "textual", "rich", "yaml", "http", "email", "multiprocess
 OF_OTHERS = (
     *("liverl.config.schema", "liverl.plan.build", "liverl.plan.verl_trainer", "liverl.preflight"),
     *("liverl.daemon.retention", "liverl.observe.trials.trajectory", "liverl.importing", "liverl.offline"),
+    *("liverl.external.launch_script", "liverl.external.outputs", "liverl.external.repair", "liverl.hosts"),
+    *("liverl.verl.replicas", "liverl.verl.discovery", "liverl.environments"),
     *("liverl.embedded", "liverl.replay", "liverl.watch", "liverl.schemas", "liverl.verl_runtime"),
 )
 LIGHT = (
