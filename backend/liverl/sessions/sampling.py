@@ -53,6 +53,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float | None = None
 
 
+# Letters of a byte of a request, at most: of a call's arguments ``1e15`` becomes 1000000000000000.0.
+_OF_BYTE = 8
 _OF_MESSAGE = 16  # letters of a message or a call beside its texts, at most: its role or type
 
 
@@ -71,6 +73,8 @@ def require_short(chat: Chat, context: int) -> None:
     Raises:
         Overflow: they cannot fit.
     """
+    if chat.size and too_many_letters(chat.size * _OF_BYTE, context) is None:
+        return
     if too_many_letters(_most_letters(chat), context) is None:
         return
     letters = letters_of(
