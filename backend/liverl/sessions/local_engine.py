@@ -102,6 +102,7 @@ class ModelTokens:
         stop = await _soon(engine, engine.end_of_turn())
         if stop is None or not local.ends_turns(stop):
             raise NoModelFiles("the chat template ends no reply with a special token")
+        local.cut_at(stop)
         await _soon(engine, self._look_for_parsers(engine, local))
         self.names = await _soon(engine, self._same_special(engine, local, stop))
         return local
@@ -433,7 +434,7 @@ async def _soon(engine: LocalEngine, answer: Awaitable[T]) -> T:
 
 
 def _whole(local: LocalTokens, chat: Chat) -> list[int]:
-    return local.ids(local.text(chat.messages, chat.tools, reply=True))
+    return local.prompt_ids(local.text(chat.messages, chat.tools, reply=True))
 
 
 async def _run(size: int, work: Callable[..., T], *args: object) -> T:
