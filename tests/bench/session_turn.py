@@ -1,5 +1,5 @@
 """CPU of a turn of the sessions behind short and long histories, the first turn of a conversation apart from the later
-ones: ``python tests/bench/session_turn.py [TREE ...] [--histories 200,6000,50000] [--tokenizer auto]``.
+ones: ``python tests/bench/session_turn.py [TREE ...] [--histories 200,6000,50000] [--tools 0]``.
 
 TREE: a checkout of this project whose sessions are measured (this one without any); of several each does one turn after
 the other's, so that other load on the machine meets all alike. The replica is scripted (``session_gpu_parts.py``), the
@@ -30,10 +30,19 @@ PAUSE_S = 0.05  # seconds behind a turn, in which what follows a reply is done
 WARM = 8  # agents and turns before what is measured
 
 
-class Agent:
-    """A conversation. ``opened``: its session."""
+def further_tools(count: int) -> list[dict[str, Any]]:
+    """As many tools of 6 KB each as an agent may offer: Claude Code has a dozen."""
+    given = {"type": "string", "description": "what it is. " * 8, "enum": ["a", "b"]}
+    parameters = {"type": "object", "properties": {f"p{n}": given for n in range(20)}, "required": ["p0"]}
+    function = {"description": "words and words. " * 150, "parameters": parameters}
+    return [{"type": "function", "function": {"name": f"tool_{n}", **function}} for n in range(count)]
 
-    def __init__(self, opened: dict[str, Any], first: str) -> None:
+
+class Agent:
+    """A conversation. ``opened``: its session; ``tools``: that it offers."""
+
+    def __init__(self, opened: dict[str, Any], first: str, tools: list[dict[str, Any]]) -> None:
+        self._tools = tools
         self._url = f"{opened['openai_url']}/chat/completions"
         self._headers = {"Authorization": f"Bearer {opened['key']}"}
         self._messages: list[dict[str, Any]] = [
@@ -44,7 +53,12 @@ class Agent:
 
     async def turn(self, http: aiohttp.ClientSession) -> None:
         """Ask, and go on behind the reply."""
-        body = {"model": MODEL, "messages": self._messages, "tools": TOOLS, "max_tokens": session_gpu.REPLY}
+        body = {
+            "model": MODEL,
+            "messages": self._messages,
+            "tools": self._tools,
+            "max_tokens": session_gpu.REPLY,
+        }
         began = time.monotonic()
         async with http.post(self._url, json=body, headers=self._headers) as response:
             answer = await response.json()
@@ -71,10 +85,10 @@ class Measured:
         self.first = self.later = 0.0  # seconds of CPU
         self.seconds: list[float] = []
 
-    async def begin(self, name: str, texts: list[str]) -> None:
+    async def begin(self, name: str, texts: list[str], tools: list[dict[str, Any]]) -> None:
         """New agents, one for each text."""
         opened = await self._sessions.open([f"{name}-{number:06d}" for number in range(len(texts))])
-        self.agents = [Agent(each, text) for each, text in zip(opened, texts, strict=True)]
+        self.agents = [Agent(each, text, tools) for each, text in zip(opened, texts, strict=True)]
 
     async def turn(self, http: aiohttp.ClientSession) -> float:
         """One turn of all agents at once; seconds of CPU."""
@@ -91,7 +105,7 @@ async def conversations(
     timeout, connector = aiohttp.ClientTimeout(total=300), aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
         for each in measured:
-            await each.begin(name, texts)
+            await each.begin(name, texts, TOOLS + further_tools(args.tools))
         for number in range(args.turns):
             for each in measured if number % 2 else reversed(measured):
                 spent = await each.turn(http)
@@ -119,7 +133,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> None:
         print(f"{args.agents} agents, {args.turns} turns, {args.rounds} rounds; ms of CPU for a turn")
         print("history      first      later   of the first tree   p50 / p95 ms   tree", flush=True)
         warm = [Measured(*each) for each in zip(args.trees, services, strict=True)]
-        await conversations(warm, "warm", ["Begin."] * WARM, argparse.Namespace(turns=WARM))
+        await conversations(warm, "warm", ["Begin."] * WARM, argparse.Namespace(turns=WARM, tools=args.tools))
         for history in args.histories:
             measured = [Measured(*each) for each in zip(args.trees, services, strict=True)]
             text = text_of(max(20, history - 180), "history", tokenizer)
@@ -148,6 +162,7 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=16)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tools", type=int, default=0, help="further tools of 6 KB that agents offer")
     parser.add_argument("--tokenizer", choices=("auto", "engine"), default="auto")
     parser.add_argument(
         "--histories",
