@@ -13,6 +13,7 @@ from liverl.sessions import repeated
 from liverl.sessions.canonical import read_anthropic, read_body, read_openai
 from liverl.sessions.messages import Api, BadRequest, Chat
 from liverl.sessions.repeated import KnownRequests, RequestReader
+from liverl.sessions.shared_tools import SharedTools
 from liverl.util import json_limits
 
 WHOLE = {"openai": read_openai, "anthropic": read_anthropic}
@@ -194,3 +195,27 @@ def test_a_client_whose_requests_cannot_be_taken_apart_is_not_tried_for_ever(
     for _ in range(9):
         assert isinstance(after(reader, data, "openai"), str)
     assert len(tried) == repeated.UNUSUAL
+
+
+def test_sessions_that_offer_the_same_tools_share_them() -> None:
+    function = {"name": "f", "parameters": {"type": "object", "x": 1}}
+    readers = [RequestReader(KnownRequests()) for _ in range(2)]
+    data = json.dumps({"messages": [USER], "tools": [{"type": "function", "function": function}]}).encode()
+    one, other = (reader.read(data, "openai") for reader in readers)
+    assert one.tools is other.tools
+    different = readers[0].read(data.replace(b'"x": 1', b'"x": 1.0'), "openai")
+    assert repr(different.tools[0]["function"]["parameters"]["x"]) == "1.0"
+
+
+def test_so_many_lists_of_tools_are_kept_and_each_has_its_json() -> None:
+    shared = SharedTools(most=2)
+    lists = [({"name": f"tool {number}"},) for number in range(4)]
+    for tools in (*lists, lists[3], ({"name": "tool 3"},), ()):
+        assert shared.same(tools) == tools
+        assert shared.json(tools) == msgspec.json.encode(tools)
+    assert shared.same(({"name": "tool 3"},)) is lists[3]
+    assert len(shared._same) == len(shared._json) == 2
+    assert all(shared._json[id(tools)] == data for data, tools in shared._same.items())
+    large = ({"name": "x" * (1 << 20)},)
+    assert shared.same(large) is large and shared.json(large) == msgspec.json.encode(large)
+    assert len(shared._same) == 2

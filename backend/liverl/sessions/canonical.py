@@ -19,6 +19,7 @@ import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted, shared_items
+from liverl.sessions.shared_tools import SHARED
 from liverl.util.decode import JsonDecoder, decode_loose_json
 from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
@@ -274,7 +275,7 @@ class HeadCache:
         """See ``heads``."""
         known = self._tools
         if known is None or known[2] is not chat.tools or known[0] != lane:
-            tools = lane, msgspec.json.encode(chat.tools), chat.tools
+            tools = lane, SHARED.json(chat.tools), chat.tools
             if tools != known:
                 self._messages, self._heads = (), [_first_head(chat.tools, lane)]
             self._tools = tools

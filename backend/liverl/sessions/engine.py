@@ -26,6 +26,7 @@ from liverl.sessions.routes import (
     Rendered,
 )
 from liverl.sessions.segments import Scored, Versions
+from liverl.sessions.shared_tools import SHARED
 from liverl.sessions.token_trust import Batch
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
@@ -374,7 +375,7 @@ class HttpEngine:
             "messages": [openai_message(message) for message in messages],
         }
         if tools:
-            body |= {"tools": list(tools), "tool_choice": choice or "auto"}
+            body |= {"tools": msgspec.Raw(SHARED.json(tuple(tools))), "tool_choice": choice or "auto"}
         return body
 
     async def _render(

@@ -29,6 +29,7 @@ from liverl.sessions.canonical import (
     ready,
 )
 from liverl.sessions.messages import Api, BadRequest, Chat, Message
+from liverl.sessions.shared_tools import SHARED
 from liverl.util.json_limits import MAX_VALUES, JsonRefused, check_json
 
 MOST = 64 << 20  # bytes of messages that are kept, of the sessions that asked last
@@ -181,7 +182,8 @@ class RequestReader:
             return None
         chat = _READERS[known.api](body, known.messages)
         others = chat.messages[: len(chat.messages) - len(known.messages)]
-        return _Rest(data, values, msgspec.structs.replace(chat, messages=others))
+        tools = SHARED.same(chat.tools)
+        return _Rest(data, values, msgspec.structs.replace(chat, messages=others, tools=tools))
 
 
 def _messages(data: bytes, known: _Known) -> tuple[_Known, int] | None:

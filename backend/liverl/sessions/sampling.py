@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from liverl.sessions.messages import Chat, openai_message
+from liverl.sessions.shared_tools import SHARED
 from liverl.util.http_limits import too_many_letters
 from liverl.util.json_limits import letters_of
 
@@ -88,7 +89,7 @@ def require_short(chat: Chat, context: int) -> None:
 def _most_letters(chat: Chat) -> int:
     """No fewer than the letters of a request, found in a fraction of the time: a text is not looked at, and the tools
     are encoded, which makes no letter less."""
-    count = len(msgspec.json.encode(chat.tools)) if chat.tools else 0
+    count = len(SHARED.json(chat.tools)) if chat.tools else 0
     for each in chat.messages:
         count += len(each.text) + len(each.reasoning) + len(each.call_id) + _OF_MESSAGE
         for call in each.calls:
