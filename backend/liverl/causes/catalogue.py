@@ -6,7 +6,7 @@ damaged, of another version, or not the user's own; where it cannot be kept, the
 
 Unpacked, the rows take ten times the memory of their copy. A process that may need them much later holds the copy
 (``hold``): an upgrade may replace the files meanwhile by some that it cannot read. Their outlines stand in the copy
-before them: to know what to look for in logs takes no row, which would be 10 ms and 5 MiB.
+before them: to know what to look for in logs takes no row, which would be 10 ms and some MiB.
 """
 
 from __future__ import annotations
