@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from rich.cells import cell_len
 
 from liverl.model import TrialHead
+from liverl.util.late_pattern import late_pattern
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import fit
 
 _FEWEST = 4  # characters of a short id
 _LEAST_OF_TASK = 8  # columns of a task that is cut for the id behind it; with fewer it stands alone
-_ID = re.compile(r"[-_]+(\w{4,})")
+_ID = late_pattern(r"[-_]+(\w{4,})")
 
 
 def short_ids(trials: Iterable[TrialHead]) -> dict[str, str]:
