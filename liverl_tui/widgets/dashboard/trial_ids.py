@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rich.cells import cell_len
 
@@ -26,6 +27,13 @@ def short_ids(trials: Iterable[TrialHead]) -> dict[str, str]:
     while length < longest and len({(task, whole[:length]) for _, task, whole in ids}) < distinct:
         length += 1
     return {path: whole[:length] for path, _, whole in ids}
+
+
+@lru_cache(maxsize=4096)
+def lone_id(name: str, task: str) -> str:
+    """The short id of a trial beside which no other one is: as of ``short_ids``, empty without one."""
+    found = _ID.fullmatch(name.removeprefix(task))
+    return found[1][:_FEWEST] if found else ""
 
 
 def task_with_id(task: str, short_id: str, width: int) -> str:
