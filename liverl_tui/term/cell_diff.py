@@ -158,9 +158,12 @@ class ExactCompositor(SpanCompositor):
     """Replaces a screen's own compositor (``WithCompositor.use_compositor``)."""
 
     def render_full_update(self, simplify: bool = False) -> WholeUpdate:
-        """All cells of the screen."""
-        update = super().render_full_update(simplify)
-        return WholeUpdate(update.strips, update.region)
+        """All cells of the screen. ``simplify``: join texts of one style, and leave out what only Textual reads."""
+        self.take_dirty()
+        strips = self.lines(range(self.size.height))
+        if simplify:
+            strips = [strip.simplify().discard_meta() for strip in strips]
+        return WholeUpdate([[strip] for strip in strips], self.size.region)
 
     def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # Textual only renders it
         """The cells that changed since the last call; None if there are none."""
