@@ -3,12 +3,12 @@ the newest event."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from liverl.model import SMOKE, Event, Snapshot
 from liverl.observe.metrics.rewards import ENDS_SAID
 from liverl.rundir.commands import next_command
+from liverl.util.late_pattern import late_pattern
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import ITS_CLOCK, View
 from liverl_tui.keys.bindings import find
@@ -399,7 +399,7 @@ def command_rows(snapshot: Snapshot, width: int) -> list[Row]:
     return [Row(("→ " if n == 0 else "  ", "dim"), (line, "strong")) for n, line in enumerate(lines)]
 
 
-_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
+_WORD = late_pattern(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 
 
 def shell_lines(command: str, width: int) -> list[str]:
