@@ -160,12 +160,13 @@ class Host:
         return done.returncode, done.stdout
 
     def memory(self) -> list[int]:
-        """MiB that are used of each GPU."""
+        """MiB that processes use of each GPU, without what the driver reserves while anybody looks (615 of an H200)."""
         if self.cpu:
             return []
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(self.gpus)]
-        return [int(pynvml.nvmlDeviceGetMemoryInfo(each).used) >> 20 for each in handles]
+        version = pynvml.nvmlMemory_v2
+        return [int(pynvml.nvmlDeviceGetMemoryInfo(each, version).used) >> 20 for each in handles]
 
     def own_rows(self, steps: int) -> Path:
         """A user's rows, reward and command agent; the configuration file."""
