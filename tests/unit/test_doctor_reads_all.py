@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import re
@@ -400,6 +402,38 @@ def test_every_cause_has_its_time_and_age(tmp_path: Path) -> None:
 
 
 # --- metrics and trials ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{}", "when: its log states no time; its file was last written "),
+        (
+            "00:03:25 - LiteLLM:ERROR: x.py:1 - {}",
+            "when: about 00:03:25; its log states no day; its file was",
+        ),
+    ],
+)
+def test_the_time_of_a_file_is_not_said_to_be_that_of_a_line(line: str, said: str, tmp_path: Path) -> None:
+    text = line.format("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    found = examine([write(tmp_path, {"a.log": ([text], 60.0)})])
+    assert said in " ".join(as_text(found).split())
+    assert json.loads(as_json(found))["cause"]["at"] is None
+
+
+def test_standard_input_and_packed_logs_have_no_time_of_their_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert run(["doctor", "-"]) == 1
+    said = capfd.readouterr().out
+    assert "when: its log states no time\n" in said
+    packed = tmp_path / "a.log.gz"
+    packed.write_bytes(gzip.compress(text))
+    os.utime(packed, (NOW - 3 * HOUR, NOW - 3 * HOUR))
+    assert run(["doctor", str(packed)]) == 1
+    assert time.strftime("%Y-%m-%d %H:%M", time.localtime(NOW - 3 * HOUR)) in capfd.readouterr().out
 
 
 def metrics(count: int, **values: Callable[[int], float]) -> list[str]:

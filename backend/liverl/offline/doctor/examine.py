@@ -220,7 +220,7 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
     except OSError:
         return verdict
     before = moment(log, proof.offset)
-    told = interrupted_start(cause, text, None if before is None or log.begin is None else before.at)
+    told = interrupted_start(cause, text, None if before is None else before.line)
     return msgspec.structs.replace(verdict, cause=told)
 
 
