@@ -17,9 +17,9 @@ LINES = 400  # before it
 
 
 class When(NamedTuple):
-    """``at``: Unix seconds; ``how``: by the stamp of the line itself, else by the nearest one of its log. ``clock``: the
-    log states the time of the day only, ``hour``; ``file``: it states no time. Of these two ``at`` is that of the file,
-    which may be a copy, None if it is none: when the line was written is not known."""
+    """``at``: Unix seconds; ``how``: by the stamp of the line itself, else by the nearest one of its log. ``clock``:
+    the log states the time of the day only, ``hour``; ``file``: it states no time. Of these two ``at`` is that of the
+    file, which may be a copy, None if it is none: when the line was written is not known."""
 
     at: float | None
     how: Literal["stamp", "near", "clock", "file"]
