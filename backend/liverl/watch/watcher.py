@@ -51,6 +51,7 @@ from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
 from liverl.watch.log_times import LogTimes
+from liverl.watch.metrics_growth import MetricsGrowth
 from liverl.watch.mirror import Mirror
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.ray import RayFacts, RayWatch
@@ -120,6 +121,7 @@ class Watcher:
         )
         self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
         self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
+        self._growth = MetricsGrowth()
         settings, self._live_logs = SettingsReader(target.folders), LiveLogs(self.run.path, foreign=True)
         self._settings = Background(
             "settings", lambda: settings.look(self._scene.value), JUDGE_S, Settings(), SHARE
@@ -285,8 +287,10 @@ class Watcher:
         trials = self._files.trials.scan(now=now)
         waits = self.empty
         settings = self._settings.value
+        files, pace = self._survey.value.metrics, self._files.step_seconds
+        writes = metrics is not None and self._growth.look(files, now, pace, alone=not services)
         state, phase = standing(
-            Standing(services, replicas, metrics, trials, judgement, settings, judgement.at > 0.0)
+            Standing(services, replicas, metrics, trials, judgement, settings, judgement.at > 0.0, writes)
         )
         services = at_rest(services, state)
         if waits:
