@@ -189,6 +189,24 @@ def test_a_log_that_is_seen_to_grow_is_written_now(tmp_path: Path) -> None:
     assert times(log) == (size + 2, log.stat().st_mtime)
 
 
+@pytest.mark.parametrize(
+    ("log", "title"),
+    [
+        ("doctor/P14-start-never-returns.log", "ray.init() had not returned when the start was interrupted"),
+        (
+            "recordings/verl_cpu/hang_num_cpus_too_small.stderr.log",
+            "the start printed nothing for 3 min, and was then ended by SIGTERM",
+        ),
+    ],
+)
+def test_an_interrupted_start_has_the_cause_that_doctor_names(log: str, title: str, tmp_path: Path) -> None:
+    found = seen(laid(tmp_path / "run", DATA / log, DAY))
+    assert (found.state, found.phase) == ("failed", title)
+    assert [one.title for one in found.symptoms] == [title]
+    proof = tmp_path / "run" / Path(log).name  # by its name in the run, where it is shown as a service
+    assert found.symptoms[0].evidence[0].log in ("attempt_001/logs/trainer.1.log", str(proof))
+
+
 def test_metrics_alone_that_are_written_are_of_a_run_that_goes_on(tmp_path: Path) -> None:
     line = '{"step": 1, "data": {"critic/score/mean": 0.5}}\n'
     folder = laid(tmp_path / "run", {"metrics.jsonl": line}, DAY)

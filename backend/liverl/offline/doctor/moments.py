@@ -19,11 +19,13 @@ LINES = 400  # before it
 class When(NamedTuple):
     """``at``: Unix seconds; ``how``: by the stamp of the line itself, else by the nearest one of its log. ``clock``:
     the log states the time of the day only, ``hour``; ``file``: it states no time. Of these two ``at`` is that of the
-    file, which may be a copy, None if it is none: when the line was written is not known."""
+    file, which may be a copy, None if it is none: when the line was written is not known. ``latest``: of ``clock``, the
+    last time before that of the file at which it was that hour."""
 
     at: float | None
     how: Literal["stamp", "near", "clock", "file"]
     hour: str = ""
+    latest: float | None = None
 
     @property
     def line(self) -> float | None:
@@ -84,7 +86,7 @@ class _Stamp(NamedTuple):
 def _when(stamp: _Stamp, dated: bool, how: Literal["stamp", "near"], log: Log) -> When:
     if dated or stamp.dated:
         return When(stamp.at, how)
-    return When(log.modified, "clock", stamp.hour)
+    return When(log.modified, "clock", stamp.hour, stamp.at)
 
 
 def _stamp(line: bytes, resolver: Resolver) -> _Stamp | None:
