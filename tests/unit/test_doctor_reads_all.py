@@ -759,3 +759,32 @@ def test_of_several_runs_the_newest_is_judged(tmp_path: Path) -> None:
         re.match(r"an earlier run, not judged: failed, attempt 1, 8 h (\d+ min )?ago", one.what)
         for one in found.files
     )
+
+
+def test_a_packed_log_is_not_said_to_be_unreadable_and_is_read_once_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path, {"a.log": ([*steps(100)], 60.0)})
+    packed = folder / "b.log.gz"
+    packed.write_bytes(gzip.compress(b"step:1 - actor/loss:0.5\n"))
+    assert run(["doctor", str(folder)]) == 1
+    said = " ".join(capfd.readouterr().out.split())
+    assert f"1 compressed file, read only if named ({packed})" in said and "cannot be read" not in said
+    assert "name packed logs" in said
+    run(["doctor", str(folder), str(packed)])
+    assert "not examined" not in capfd.readouterr().out
+
+
+def test_what_goes_on_with_a_run_depends_on_what_is_left_of_it() -> None:
+    backend = BackendInfo(1, NOW, "host", "1")
+    fixes = [
+        doctor_rules._left_behind(
+            Snapshot(seq=0, at=NOW, run="p/r", run_dir="/w/p/r", state=state, phase="", attempt=1, topology="managed",
+                     backend=backend, started_at=NOW)
+        )
+        for state in ("dead", "unsupervised")
+    ]  # fmt: skip
+    words = ("up --resume /w/p/r: the next attempt", "up --run /w/p/r: another backend takes over")
+    assert [word in found.fix for word, found in zip(words, fixes, strict=True) if found is not None] == [
+        True
+    ] * 2

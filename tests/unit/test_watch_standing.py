@@ -18,7 +18,7 @@ from liverl.watch.log_times import LogTimes
 from liverl.watch.metrics_growth import MetricsGrowth
 from liverl.watch.scene import SceneFinder
 from liverl.watch.standing import NOT_HERE, ONLY_LOGS, ONLY_METRICS, READING, at_rest
-from liverl.watch.target import Target
+from liverl.watch.target import Target, WatchError
 from liverl.watch.units import UNSEEN
 from liverl.watch.watcher import Watcher
 from liverl_tui.cli.status_table import render
@@ -313,3 +313,11 @@ def test_what_answers_after_the_end_is_ready() -> None:
     services = (at_an_address, log, failed)
     assert [one.state for one in at_rest(services, "done")] == ["ready", "stopped", "failed"]
     assert at_rest(services, "running") == services
+
+
+def test_a_folder_of_packed_logs_says_what_reads_them(tmp_path: Path) -> None:
+    folder = laid(tmp_path / "run", {"train.log.gz": "x"}, 0.0)
+    with pytest.raises(
+        WatchError, match=r"train\.log\.gz is packed: liverl-tui doctor /.*/run/train\.log\.gz$"
+    ):
+        Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)), wait=False)

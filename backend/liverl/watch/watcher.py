@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -141,8 +142,10 @@ class Watcher:
                 f"with its logs: liverl-tui watch DIR; runs of liverl-tui: liverl-tui ls{hint}"
             )
         where = " or ".join(str(path) for path in (*target.folders, target.trials) if path is not None)
+        packed = next((one for folder in target.folders for one in _packed(folder)), None)
+        hint = f". {packed.name} is packed: liverl-tui doctor {shlex.quote(str(packed))}" if packed else ""
         raise WatchError(
-            f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there"
+            f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there{hint}"
         )
 
     @property
@@ -512,3 +515,9 @@ def _name(target: Target) -> str:
         if path is not None:
             return path.resolve().name or "root"
     return hostname().split(".")[0]
+
+
+def _packed(folder: Path) -> Iterator[Path]:
+    """Packed files in a folder, by their names."""
+    for ending in ("gz", "xz", "bz2"):
+        yield from sorted(folder.glob(f"*.{ending}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.inputs import Input, collect, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
+from liverl.offline.doctor.kinds import PACKED
 from liverl.offline.doctor.moments import When, moments
 from liverl.offline.doctor.passed_errors import errors_passed
 from liverl.offline.doctor.reading import Reading, read_logs
@@ -65,15 +66,17 @@ def examine(
     paths: list[Path],
     progress: Callable[[str], None] = lambda _: None,
     rules: Sequence[str] = (),
+    unpacked: Collection[str] = (),
 ) -> Examination:
     """Read what is at ``paths`` and judge it: logs, metrics, trials, and what a run of this program says of itself.
     ``progress`` is told what is about to be read. ``rules``: files with rules of a site, beside those of the run.
+    ``unpacked``: packed files of which ``paths`` have the content.
 
     Raises:
         RowsError: these cannot be used.
     """
     now = time.time()
-    inputs = collect(paths, progress)
+    inputs = collect(paths, progress, unpacked)
     run = inputs.runs[0] if inputs.runs else None
     matcher, problems = catalogue_of(run, rules)
     found = scope(inputs, frozenset(str(path) for path in paths), now)
@@ -141,18 +144,23 @@ def _for_others(verdict: Verdict) -> Verdict:
     )
 
 
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join([*paths[:SHOWN], *(["..."] if len(paths) > SHOWN else [])])
+
+
 def _left_out(limit: str, files: Sequence[Input], trials: Sequence[TrialsRead], missed: Sequence[str]) -> str:
     """What there is that was not looked at, empty if that is nothing, or if nothing at all could be read. ``limit``:
     the one that was met; ``missed``: parts of files, in words."""
     older = sum(one.unread for one in trials)
-    unread = [one.path for one in files if one.missed]
+    packed = [one.path for one in files if one.missed and one.what.startswith(PACKED)]
+    unread = [one.path for one in files if one.missed and not one.what.startswith(PACKED)]
     if not any(one.read for one in files):
         return limit
-    shown = ", ".join([*unread[:SHOWN], *(["..."] if len(unread) > SHOWN else [])])
     parts = (
         limit,
         f"{quantity(older, 'trial')} of the oldest steps, which would have taken too long" if older else "",
-        f"{quantity(len(unread), 'path')} that cannot be read ({shown})" if unread else "",
+        f"{quantity(len(unread), 'path')} that cannot be read ({_some(unread)})" if unread else "",
+        f"{quantity(len(packed), PACKED + ' file')}, read only if named ({_some(packed)})" if packed else "",
         *missed,
     )
     return "; ".join(filter(None, parts))

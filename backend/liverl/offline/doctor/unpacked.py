@@ -38,6 +38,11 @@ class Unpacked(msgspec.Struct):
     shown: dict[str, str]
     notes: dict[str, str]
 
+    @property
+    def packed(self) -> list[str]:
+        """The packed files whose content was unpacked."""
+        return [given for given in self.shown.values() if given != STDIN]
+
     def named(self, examination: Examination) -> Examination:
         """``examination`` with the paths that the user gave."""
         files = tuple(
