@@ -788,3 +788,9 @@ def test_what_goes_on_with_a_run_depends_on_what_is_left_of_it() -> None:
     assert [word in found.fix for word, found in zip(words, fixes, strict=True) if found is not None] == [
         True
     ] * 2
+
+
+def test_metrics_alone_do_not_tell_whether_the_training_was_complete(tmp_path: Path) -> None:
+    line = '{"step": 3, "data": {"critic/score/mean": 0.5}}'
+    found = examine([write(tmp_path, {"metrics.jsonl": ([line], 60.0)})])
+    assert "Whether the training was complete is not known: its metrics end with step 3" in as_text(found)

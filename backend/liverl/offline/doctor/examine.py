@@ -17,6 +17,7 @@ from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
+from liverl.offline.doctor.ends import end_of_metrics_not_told
 from liverl.offline.doctor.inputs import Input, collect, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
 from liverl.offline.doctor.kinds import PACKED
@@ -202,7 +203,9 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
         return Judged(missed=tuple(missed))
     most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
     judged = judged_files(recent, source, most.status, most.unreadable, training.owed, now)
-    return msgspec.structs.replace(judged, missed=tuple(missed))
+    alone = recent.steps and not any(one.log.trains or one.told.has_training for one in reading.logs)
+    untold = (end_of_metrics_not_told(recent.steps[-1].step, source),) if alone else ()
+    return msgspec.structs.replace(judged, missed=tuple(missed), notes=(*judged.notes, *untold))
 
 
 # --- the line of a piece of evidence --------------------------------------------------------------------
