@@ -57,7 +57,7 @@ def doctor_command(
         private = PrivateFolder(PREFIX) if any(map(to_unpack, paths)) else nullcontext(Path())
         with Progress() as progress, private as folder:
             given = unpack(tuple(_resolved(path, run_root) for path in paths), folder, progress.say)
-            examination = given.named(examine(given.paths, progress.say, rules))
+            examination = given.named(examine(given.paths, progress.say, rules, given.packed))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except RowsError as error:
         if {fault.file for fault in error.faults} & set(rules):

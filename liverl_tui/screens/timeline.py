@@ -147,7 +147,8 @@ class TimelineScreen(RunScreen):
             return
         shown, now = self._shown, time.monotonic()
         same = shown is not None and shown.step == step
-        if same and shown is not None and (not shown.running or now - self._read_at < LIVE_S):
+        still = shown is not None and not shown.running and not shown.left  # it does not change
+        if same and (still or now - self._read_at < LIVE_S):
             return
         if self._metrics.problem:
             pane.words = self._metrics.problem
@@ -161,7 +162,7 @@ class TimelineScreen(RunScreen):
         try:
             names = await asyncio.to_thread(names_of, path, snapshot)
             self._shown = await asyncio.to_thread(
-                read_step, path, step, self._values(step), names, at, ended_at
+                read_step, path, step, self._values(step), names, at, ended_at, snapshot.trials
             )
         except OSError as error:
             pane.words = f"cannot read the step: {error.strerror or error}"

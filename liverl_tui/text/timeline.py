@@ -24,14 +24,22 @@ def lines(shown: TimelineShown) -> Iterator[str]:
     then the newest steps together."""
     step = shown.step
     took = f", {step_length(step.seconds)}" if step.seconds is not None else ""
-    state = " (still running)" if step.running else " (cut off: the run has ended)" if step.cut_off else ""
+    state = (
+        " (still running)"
+        if step.running
+        else " (of an earlier attempt, not reached again)"
+        if step.left
+        else " (cut off: the run has ended)"
+        if step.cut_off
+        else ""
+    )
     yield f"step {step.step} of {shown.run}{took}{state}"
     yield from _shares(step)
     yield from _trials(step)
     yield from _replicas(step)
     for gpu in step.gpus:
         yield f"GPU {one_line(gpu.uuid)}: {100 * gpu.mean:.0f} % used"
-    yield from (f"not known: {one_line(why)}" for why in step.unknown)
+    yield from (f"not known: {one_line(why)}" for why in (step.unknown[1:] if step.left else step.unknown))
     if shown.step_time is not None:
         yield ""
         yield from where_lines(shown.step_time)

@@ -18,11 +18,18 @@ def watched(snapshot: Snapshot | None, folders: Sequence[Path], again: str) -> s
         return f"nothing was seen yet\nto watch it again: {again}"
     seen = f"{snapshot.state}: {snapshot.phase}" if snapshot.phase else snapshot.state
     if snapshot.state in _GOES_ON:
-        return f"no longer watching {snapshot.run}, which goes on; {seen}\nto watch it again: {again}"
+        goes_on = ", which goes on" if _lives(snapshot) else ""  # a log that was just copied says it, too
+        return f"no longer watching {snapshot.run}{goes_on}; {seen}\nto watch it again: {again}"
     paths = list(folders) or _proofs(snapshot)
     what = "why, with the lines that prove it" if snapshot.state == "failed" else "what its logs say"
     doctor = shlex.join(["liverl-tui", "doctor", *map(str, paths)])
     return f"{snapshot.run} {seen}\n{what}: {doctor}" if paths else f"{snapshot.run} {seen}"
+
+
+def _lives(snapshot: Snapshot) -> bool:
+    """Whether a process of the run was seen, or answered."""
+    answers = any(one.state == "ready" for one in snapshot.replicas.items)
+    return answers or any(one.pid is not None or one.address is not None for one in snapshot.services)
 
 
 def _proofs(snapshot: Snapshot) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import re
@@ -402,6 +404,38 @@ def test_every_cause_has_its_time_and_age(tmp_path: Path) -> None:
 # --- metrics and trials ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{}", "when: its log states no time; its file was last written "),
+        (
+            "00:03:25 - LiteLLM:ERROR: x.py:1 - {}",
+            "when: about 00:03:25; its log states no day; its file was",
+        ),
+    ],
+)
+def test_the_time_of_a_file_is_not_said_to_be_that_of_a_line(line: str, said: str, tmp_path: Path) -> None:
+    text = line.format("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    found = examine([write(tmp_path, {"a.log": ([text], 60.0)})])
+    assert said in " ".join(as_text(found).split())
+    assert json.loads(as_json(found))["cause"]["at"] is None
+
+
+def test_standard_input_and_packed_logs_have_no_time_of_their_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert run(["doctor", "-"]) == 1
+    said = capfd.readouterr().out
+    assert "when: its log states no time\n" in said
+    packed = tmp_path / "a.log.gz"
+    packed.write_bytes(gzip.compress(text))
+    os.utime(packed, (NOW - 3 * HOUR, NOW - 3 * HOUR))
+    assert run(["doctor", str(packed)]) == 1
+    assert time.strftime("%Y-%m-%d %H:%M", time.localtime(NOW - 3 * HOUR)) in capfd.readouterr().out
+
+
 def metrics(count: int, **values: Callable[[int], float]) -> list[str]:
     return [
         json.dumps(
@@ -725,3 +759,38 @@ def test_of_several_runs_the_newest_is_judged(tmp_path: Path) -> None:
         re.match(r"an earlier run, not judged: failed, attempt 1, 8 h (\d+ min )?ago", one.what)
         for one in found.files
     )
+
+
+def test_a_packed_log_is_not_said_to_be_unreadable_and_is_read_once_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path, {"a.log": ([*steps(100)], 60.0)})
+    packed = folder / "b.log.gz"
+    packed.write_bytes(gzip.compress(b"step:1 - actor/loss:0.5\n"))
+    assert run(["doctor", str(folder)]) == 1
+    said = " ".join(capfd.readouterr().out.split())
+    assert f"1 compressed file, read only if named ({packed})" in said and "cannot be read" not in said
+    assert "name packed logs" in said
+    run(["doctor", str(folder), str(packed)])
+    assert "not examined" not in capfd.readouterr().out
+
+
+def test_what_goes_on_with_a_run_depends_on_what_is_left_of_it() -> None:
+    backend = BackendInfo(1, NOW, "host", "1")
+    fixes = [
+        doctor_rules._left_behind(
+            Snapshot(seq=0, at=NOW, run="p/r", run_dir="/w/p/r", state=state, phase="", attempt=1, topology="managed",
+                     backend=backend, started_at=NOW)
+        )
+        for state in ("dead", "unsupervised")
+    ]  # fmt: skip
+    words = ("up --resume /w/p/r: the next attempt", "up --run /w/p/r: another backend takes over")
+    assert [word in found.fix for word, found in zip(words, fixes, strict=True) if found is not None] == [
+        True
+    ] * 2
+
+
+def test_metrics_alone_do_not_tell_whether_the_training_was_complete(tmp_path: Path) -> None:
+    line = '{"step": 3, "data": {"critic/score/mean": 0.5}}'
+    found = examine([write(tmp_path, {"metrics.jsonl": ([line], 60.0)})])
+    assert "Whether the training was complete is not known: its metrics end with step 3" in as_text(found)

@@ -177,13 +177,44 @@ def found_agents(*sets: str, missing: dict[str, str] | None = None) -> dict[str,
 
 
 def test_fewer_rows_than_a_batch_are_refused() -> None:
-    sets = ("training.train_batch_size=5",)
+    sets = ("training.train_batch_size=5", "training.total_steps=3")
     assert told(file(count=5), *sets)[0] == "ok"
     words = "has 4 rows, and training.train_batch_size is 5: verl trains whole batches only"
     assert told(file(count=4), *sets) == ("fail", words)
     answer = Answer(files={"data.val_index": file(count=4)}, scored=SCORED)
     (check,) = data_rows.checks(config(*sets), answer, {"data.val_index": "/d/v.parquet"})
     assert check.status == "ok", "a validation takes what there is"
+
+
+@pytest.mark.parametrize(
+    ("sets", "words", "epochs"),
+    [
+        (("training.total_epochs=10",), "", ""),
+        (("training.total_steps=null",), "", ""),
+        (
+            (),
+            "11 rows are 2 steps of 5 an epoch: training.total_epochs 1 ends the training after 2 of 20 steps",
+            "--set training.total_epochs=10",
+        ),
+        (
+            ("trainer.overrides={trainer.total_epochs: 3}",),
+            "11 rows are 2 steps of 5 an epoch: training.total_epochs 3 ends the training after 6 of 20 steps",
+            "at least 10",
+        ),
+        (("trainer.overrides={trainer.total_training_steps: 2}",), "", ""),
+        (("trainer.overrides={data.gen_batch_size: 11}", "training.total_steps=1"), "", ""),
+        (("trainer.overrides={trainer.total_epochs: '${x}'}",), "", ""),
+    ],
+)
+def test_epochs_that_are_over_before_the_steps_are_told(
+    sets: tuple[str, ...], words: str, epochs: str
+) -> None:
+    given = config("training.train_batch_size=5", "training.total_epochs=1", "training.total_steps=20", *sets)
+    answer = Answer(files={KEY: file(count=11)}, scored=SCORED)
+    (found,) = data_rows.checks(given, answer, {KEY: "/d/t.parquet"})
+    fix = f"add rows, train fewer steps, or train more epochs: {epochs}"
+    assert (found.status, found.fix) == (("warn", fix) if words else ("ok", ""))
+    assert not words or found.text == f"/d/t.parquet: {words}"
 
 
 @pytest.mark.parametrize(

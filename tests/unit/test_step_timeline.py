@@ -121,6 +121,12 @@ def test_a_trial_that_began_in_the_step_before_is_inside_the_picture() -> None:
     assert of((head, read)).begin == AT - 4
 
 
+def test_a_step_of_an_earlier_attempt_ends_with_its_trials() -> None:
+    one = trial({"agent": 12.0})
+    ends = [of(one, values={}, finished=DONE[:1], now=AT + 900, left=left).end for left in (True, False)]
+    assert ends == [AT + 12, AT + 900]
+
+
 UNKNOWN = {
     "no trials": (of(total=0), "no trial of this step is recorded"),
     "no parts": (of(trial({"agent": 1.0}), values={"timing_s/step": 9.0}), "did not report the times"),

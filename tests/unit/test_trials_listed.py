@@ -19,7 +19,9 @@ from liverl.model_trials import PhaseTimes, SlowTrial
 from liverl.observe.trials.query import parse
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
+from liverl.offline.step_timeline import StepTimeline, read_step
 from liverl.offline.tables import NothingToExport, trials_of
+from liverl.offline.timeline_shown import TimelineShown
 from liverl.offline.trials import (
     LONGEST,
     NewEnds,
@@ -40,8 +42,17 @@ from liverl.offline.trials import (
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
 from liverl_tui.text.facts import trial_counts
+from liverl_tui.text.timeline import lines as timeline_lines
 from liverl_tui.text.trial_phases import phase_words
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
+from liverl_tui.widgets.timeline.step import StepPane
+
+
+def titled(timeline: StepTimeline) -> str:
+    """The title of the pane that draws a step."""
+    pane = StepPane()
+    pane.take(timeline, {})
+    return pane.heading()[1]
 
 
 def head(name: str = "a", **more: Any) -> TrialHead:
@@ -192,6 +203,12 @@ def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(ru
         assert {head.name: head.earlier for head in pane.heads(state.trials)} == marked, (
             "the pane of the step"
         )
+    for step, left in ((1, False), (2, True)):
+        timeline = read_step(run.dir.path, step, {}, {}, T + 2000, None, state.trials)
+        said = next(timeline_lines(TimelineShown("a", "", True, timeline)))
+        drawn = ("earlier attempt" in said, "still running" in said, timeline.running, timeline.cut_off)
+        assert drawn == (left, not left, not left, left), "no attempt is at step 2"
+        assert ("earlier attempt" in titled(timeline)) is left and len(timeline.trials) == 1
     counted = (
         "- trials: 1, 1 of them finished, 1 without a tool call; 2 more of an earlier attempt are not counted"
     )

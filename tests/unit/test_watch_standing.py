@@ -15,9 +15,10 @@ from kit.screens import service, snapshot
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
 from liverl.watch.folder import Surveyor
 from liverl.watch.log_times import LogTimes
+from liverl.watch.metrics_growth import MetricsGrowth
 from liverl.watch.scene import SceneFinder
-from liverl.watch.standing import NOT_HERE, ONLY_LOGS, READING, at_rest
-from liverl.watch.target import Target
+from liverl.watch.standing import NOT_HERE, ONLY_LOGS, ONLY_METRICS, READING, at_rest
+from liverl.watch.target import Target, WatchError
 from liverl.watch.units import UNSEEN
 from liverl.watch.watcher import Watcher
 from liverl_tui.cli.status_table import render
@@ -188,6 +189,68 @@ def test_a_log_that_is_seen_to_grow_is_written_now(tmp_path: Path) -> None:
     assert times(log) == (size + 2, log.stat().st_mtime)
 
 
+@pytest.mark.parametrize(
+    ("log", "title"),
+    [
+        ("doctor/P14-start-never-returns.log", "ray.init() had not returned when the start was interrupted"),
+        (
+            "recordings/verl_cpu/hang_num_cpus_too_small.stderr.log",
+            "the start printed nothing for 3 min, and was then ended by SIGTERM",
+        ),
+    ],
+)
+def test_an_interrupted_start_has_the_cause_that_doctor_names(log: str, title: str, tmp_path: Path) -> None:
+    found = seen(laid(tmp_path / "run", DATA / log, DAY))
+    assert (found.state, found.phase) == ("failed", title)
+    assert [one.title for one in found.symptoms] == [title]
+    proof = tmp_path / "run" / Path(log).name  # by its name in the run, where it is shown as a service
+    assert found.symptoms[0].evidence[0].log in ("attempt_001/logs/trainer.1.log", str(proof))
+
+
+def test_metrics_alone_that_are_written_are_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    line = '{"step": 1, "data": {"critic/score/mean": 0.5}}\n'
+    folder = laid(tmp_path / "run", {"metrics.jsonl": line}, DAY)
+    watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)))
+    watcher.start(10.0)
+    try:
+        assert watcher.settle(60)
+        old = watcher.poll()
+        assert (old.state, old.phase) == (
+            "stopped",
+            f"its metrics stop after 1 step without an end; {NOT_HERE}",
+        )
+        (folder / "metrics.jsonl").write_text(line + line.replace("1", "2"))
+        new = watcher.poll()
+        assert (new.state, new.phase) == ("running", ONLY_METRICS)
+    finally:
+        watcher.close()
+
+
+def test_metrics_beside_old_logs_may_be_copies_until_they_grow(tmp_path: Path) -> None:
+    file, now = tmp_path / "metrics.jsonl", time.time()
+    file.write_text("{}\n")
+    growth = MetricsGrowth()
+    assert growth.look([file], now, None, alone=True)
+    assert not growth.look([file], now, None, alone=False)
+    file.write_text("{}\n{}\n")
+    assert growth.look([file], now, None, alone=False)
+    assert not growth.look([file], now + DAY, None, alone=True)
+
+
+def test_a_file_that_may_be_a_copy_is_not_said_to_have_grown(tmp_path: Path) -> None:
+    folder = laid(tmp_path / "run", {"serve.log": "Harbor: all trials are done\n"}, 0.0)
+    found = seen(folder)
+    assert (found.state, found.phase) == ("running", ONLY_LOGS)
+    assert "its log was written, or copied, " in found.services[0].why
+    log, times = folder / "serve.log", LogTimes()
+    times(log)
+    assert times.may_be_copied(log)
+    with log.open("a") as file:
+        file.write("x\n")
+    times(log)
+    assert not times.may_be_copied(log), "it was seen to grow"
+
+
 def test_several_launches_of_which_the_newest_hangs(tmp_path: Path) -> None:
     """The failure of the launch before is none of its alerts."""
     folder = laid(tmp_path / "run", HANG, 60.0)
@@ -250,3 +313,11 @@ def test_what_answers_after_the_end_is_ready() -> None:
     services = (at_an_address, log, failed)
     assert [one.state for one in at_rest(services, "done")] == ["ready", "stopped", "failed"]
     assert at_rest(services, "running") == services
+
+
+def test_a_folder_of_packed_logs_says_what_reads_them(tmp_path: Path) -> None:
+    folder = laid(tmp_path / "run", {"train.log.gz": "x"}, 0.0)
+    with pytest.raises(
+        WatchError, match=r"train\.log\.gz is packed: liverl-tui doctor /.*/run/train\.log\.gz$"
+    ):
+        Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)), wait=False)

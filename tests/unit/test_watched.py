@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kit.screens import service, snapshot
 
-from liverl.model import Evidence, Symptom
+from liverl.model import Evidence, ReplicaSet, Symptom
 from liverl_tui.text.watched import watched
 
 AGAIN = "liverl-tui watch /w/it"
@@ -45,9 +45,19 @@ PROVEN = Symptom("log:x", "critical", "X", "", "", (Evidence("X", "/w/it/a b.log
             "R stopped\nwhat its logs say: liverl-tui doctor /w/t.log",
         ),
         (
-            {"state": "running", "phase": "step 3"},
+            {"state": "running", "phase": "step 3", "services": (service("trainer", "trainer", pid=7),)},
             ["/w/it"],
             f"no longer watching R, which goes on; running: step 3\nto watch it again: {AGAIN}",
+        ),
+        (  # only logs, which may be copies
+            {
+                "state": "running",
+                "phase": "X",
+                "services": (service("t", "trainer", pid=None, address=None),),
+                "replicas": ReplicaSet(),
+            },
+            ["/w/it"],
+            f"no longer watching R; running: X\nto watch it again: {AGAIN}",
         ),
     ],
 )

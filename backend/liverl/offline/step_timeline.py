@@ -15,15 +15,18 @@ from statistics import fmean
 import msgspec
 
 from liverl.diagnose.where import parts
-from liverl.model import TrialHead, UnixTime
+from liverl.model import TrialHead, TrialsStatus, UnixTime
 from liverl.observe.history import INTERVAL, read_history
+from liverl.observe.trials.cut_off import cut_off_head, of_present
 from liverl.observe.trials.phases import AGENT, MODEL, PHASES, WAITS, beside_calls
 from liverl.observe.trials.replica_names import replica_name
+from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import FinishedStep, StepTimes
 from liverl.observe.trials.steps import heads_of_step
 from liverl.observe.trials.trajectory import Trajectory, read_trajectory
 from liverl.util.plural import quantity
 
+LEFT = "what is drawn is of an earlier attempt: the present one has not reached this step again"
 MOST_TRIALS = 256  # trials of a step whose records are read: about a second for the turns of so many
 # The order in which verl's trainers do the parts of a step (main_ppo ``fit``); it does not tell when each begins.
 ORDER = (
@@ -97,6 +100,11 @@ class StepTimeline(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     cut_off: bool = False
 
+    @property
+    def left(self) -> bool:
+        """Whether all of it is of an earlier attempt, and the present one has not reached the step again."""
+        return self.unknown[:1] == (LEFT,)
+
 
 def read_step(
     run_dir: str | os.PathLike[str],
@@ -105,17 +113,24 @@ def read_step(
     names: Mapping[str, str],
     now: float,
     run_ended: float | None = None,
+    counts: TrialsStatus | None = None,
 ) -> StepTimeline:
     """The timeline of ``step``. ``values``: its metrics, empty while it runs; ``names``: see ``replica_names``;
     ``now``: Unix seconds, up to which running trials are drawn; ``run_ended``: when the run ended, Unix seconds, None
-    while it goes on: nothing is drawn behind it. Blocking.
+    while it goes on: nothing is drawn behind it; ``counts``: of the trials of the run, by which a step is known that
+    its present attempt has not reached again. Blocking.
 
     Raises:
         OSError: the storage failed.
     """
     times = StepTimes(run_dir)
     heads = sorted(heads_of_step(run_dir, step, times), key=lambda head: head.started_at or head.updated_at)
-    heads = [head for head in heads if not head.earlier]
+    starts = TrainerStarts(run_dir)
+    starts.poll()
+    marked = heads if counts is None else of_present(heads, starts, counts)
+    present = [head for head in marked if not head.earlier]
+    left = bool(marked) and not present  # nothing else is known of this step: it is drawn, with a mark
+    heads = list(map(cut_off_head, marked)) if left else present
     read = [
         (head, read_trajectory(Path(run_dir) / head.path)) for head in heads[:MOST_TRIALS] if not head.dumped
     ]
@@ -129,6 +144,7 @@ def read_step(
         names,
         now,
         run_ended,
+        left=left,
     )
 
 
@@ -142,9 +158,11 @@ def timeline(
     names: Mapping[str, str],
     now: float,
     run_ended: float | None = None,
+    left: bool = False,
 ) -> StepTimeline:
     """The timeline of a step out of what was read. ``total``: of its trials, of which ``trials`` are the first ones;
-    ``run_ended``: see ``read_step``. Pure."""
+    ``run_ended``: see ``read_step``; ``left``: all of them are of an earlier attempt, and the present one has not
+    reached the step again. Pure."""
     now = now if run_ended is None else run_ended
     seconds, found = parts.seconds_of(values), parts.parts_of(values)
     lanes = [_lane(head, trial, now) for head, trial in trials]
@@ -157,7 +175,7 @@ def timeline(
     ]
     begin, end = _bounds(step, seconds, parts.beside(values), finished, lanes)
     over = any(one.step == step for one in finished) or bool(values)
-    if not over and begin is not None:
+    if not over and begin is not None and not left:
         end = max(now, end or now)
     replicas = _replicas([trial for _, trial in trials], names)
     used = [
@@ -170,14 +188,19 @@ def timeline(
         begin,
         end,
         seconds,
-        not over and run_ended is None,
+        not over and not left and run_ended is None,
         {part: found[part] for part in ORDER if part in found},
         _waits(lanes),
         tuple(lanes),
         tuple(replicas),
         tuple(used),
-        tuple(_unknown(over, run_ended, found, trials, total, lanes, replicas, used, begin)),
-        cut_off=not over and run_ended is not None,
+        (
+            *((LEFT,) if left else ()),
+            *_unknown(
+                over, left or run_ended is not None, found, trials, total, lanes, replicas, used, begin
+            ),
+        ),
+        cut_off=not over and (left or run_ended is not None),
     )
 
 
@@ -293,7 +316,7 @@ def _replicas(trials: Sequence[Trajectory], names: Mapping[str, str]) -> list[Re
 
 def _unknown(
     over: bool,
-    run_ended: float | None,
+    ended: bool,
     found: Mapping[str, float],
     trials: Sequence[tuple[TrialHead, Trajectory]],
     total: int,
@@ -302,7 +325,7 @@ def _unknown(
     gpus: Sequence[GpuLane],
     begin: float | None,
 ) -> Iterator[str]:
-    if not over and run_ended is not None:
+    if not over and ended:
         yield "the run ended during this step: the trainer reports the times of its parts only at its end"
     elif not over:
         yield "the step is still running: the trainer reports the times of its parts when it ends"

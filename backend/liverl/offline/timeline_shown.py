@@ -53,7 +53,8 @@ def timeline_shown(run: RunDir, state: Snapshot | None, live: bool, step: int | 
     names = names_of(run.path, state) if state is not None else {}
     values = {key: value for key, one in series.items() if (value := _at(one, chosen)) is not None}
     ended_at = state.result.ended_at if state is not None and state.result is not None else None
-    shown = read_step(run.path, chosen, values, names, state.at if state is not None else 0.0, ended_at)
+    at, counts = (state.at, state.trials) if state is not None else (0.0, None)
+    shown = read_step(run.path, chosen, values, names, at, ended_at, counts)
     spent = state.step_time if state is not None else None
     return TimelineShown(run.name, str(run.path), live, shown, spent)
 

@@ -32,6 +32,7 @@ from liverl.util.nearest import did_you_mean
 from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import read_text
 
+_EPOCHS, _STEPS, _GEN_BATCH = "trainer.total_epochs", "trainer.total_training_steps", "data.gen_batch_size"
 _PROMPT_KEY = "data.prompt_key"
 _MEDIA_KEYS = {"data.image_key": "images", "data.video_key": "videos", "data.audio_key": "audios"}
 _FILTER = "data.filter_overlong_prompts"
@@ -287,7 +288,7 @@ def _too_few(config: RunConfig, key: str, rows: _Rows) -> Check | None:
         return _too_few_prompts(config, key, rows)
     batch, count = config.training.train_batch_size, rows.count
     if count >= batch:
-        return None
+        return _too_few_epochs(config, key, rows)
     patch = largest(config, count)
     has = f"{rows.name}: has {quantity(count, 'row')}"
     text = f"{has}, and training.train_batch_size is {batch}: verl trains whole batches only"
@@ -297,6 +298,29 @@ def _too_few(config: RunConfig, key: str, rows: _Rows) -> Check | None:
         else f"add rows: no batch of at most {count} fits the GPUs"
     )
     return Check(key, "fail", text, fix=fix, patch=patch, guess=bool(patch))
+
+
+def _too_few_epochs(config: RunConfig, key: str, rows: _Rows) -> Check | None:
+    """The check of a training whose epochs are over before its steps are made; None if they are not, or if its own keys
+    of verl's do not tell. verl reads whole batches only, and ends without an error."""
+    try:
+        each = int(_override(config, _GEN_BATCH, str(config.training.train_batch_size)))
+        epochs = int(_override(config, _EPOCHS, str(config.training.total_epochs)))
+        steps = int(_override(config, _STEPS, str(config.training.total_steps or 0)))
+    except ValueError:
+        return None
+    if each <= 0 or (most := rows.count // each * epochs) >= steps or most <= 0:
+        return None
+    needed = -(-steps // (rows.count // each))
+    text = (
+        f"{rows.name}: {quantity(rows.count, 'row')} are {quantity(rows.count // each, 'step')} of {each} an epoch: "
+        f"training.total_epochs {epochs} ends the training after {most} of {quantity(steps, 'step')}"
+    )
+    # What trainer.overrides says is changed there.
+    own = {bare_key(one) for one in config.trainer.overrides} & {_EPOCHS, _STEPS, _GEN_BATCH}
+    patch = {} if own else {"training.total_epochs": str(needed)}
+    fix = f"add rows, train fewer steps, or train more epochs: {set_options(patch) if patch else f'at least {needed}'}"
+    return Check(key, "warn", text, fix=fix, patch=patch, guess=bool(patch))
 
 
 def _too_few_prompts(config: RunConfig, key: str, rows: _Rows) -> Check | None:

@@ -64,6 +64,11 @@ class Endings:
         self._reading = read_logs(self._logs, lambda _: None, foreign=True)
         self._judged = -AGAIN_S
 
+    @property
+    def made(self) -> bool:
+        """Whether the trainer of the logs that were read has made a step."""
+        return bool(self._reading.training.told.made)
+
     def found(self, now: float) -> tuple[Explanation, ...]:
         """What is wrong by the ends of the logs that were read. ``now``: Unix seconds."""
         if self._clock() - self._judged >= AGAIN_S:

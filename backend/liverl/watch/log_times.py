@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from liverl.logs.written import last_written
+from liverl.logs.written import LATE_S, last_written
 from liverl.logs.zones import Stamps, span_here, stamps, told_zone, unsure
 from liverl.util.regular_file import open_binary
 
@@ -64,6 +64,15 @@ class LogTimes:
             with self._lock:
                 self._known[log] = known
         return size, modified if known.written is None else known.written
+
+    def may_be_copied(self, log: Path) -> bool:
+        """Whether only the file of a log says when it was last written: it was not seen to grow, and no line near its
+        end says when it was written."""
+        with self._lock:
+            one = self._known.get(log)
+        if one is None or one.written is None or one.copied:
+            return False
+        return one.last is None or one.modified - one.last > LATE_S
 
     def together(self, logs: Iterable[Path]) -> None:
         """Look at the logs of one run: what was made at the same time as a file that is a copy is one, too, and was

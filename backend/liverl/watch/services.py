@@ -235,7 +235,10 @@ class Services:
         if unit.log is None:
             return ""
         size, written = self._times(unit.log)
-        return f"its log last grew {ago(now - written)} ago" if size or written else "its log was removed"
+        if not size and not written:
+            return "its log was removed"
+        how = "was written, or copied," if self._times.may_be_copied(unit.log) else "last grew"
+        return f"its log {how} {ago(now - written)} ago"
 
     def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:
         """Note a trainer that lives and writes nothing. Servers without requests have nothing to say."""

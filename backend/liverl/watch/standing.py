@@ -21,7 +21,8 @@ from liverl.watch.verdicts import Judgement
 NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 NOT_HERE = "nothing of it runs here"
 READING = f"{NOT_HERE}; its logs are being read, which may tell how it ended"
-ONLY_LOGS = "logs grow; none of their processes is visible from here"
+ONLY_METRICS = "its metrics were lately written, or copied; its trainer is not visible from here"
+ONLY_LOGS = "logs were lately written, or copied; none of their processes is visible from here"
 UNKNOWN_KIND = (
     "it runs; its processes are of no kind that is known, and no steps were found: they are read from lines like "
     "step:1 - critic/score/mean:0.5, from metrics.jsonl and from tensorboard's files"
@@ -32,7 +33,7 @@ _SERVERS = ("replica", "proxy")  # some are known by their logs only
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What was found of a run. ``read``: its logs were judged once."""
+    """What was found of a run. ``read``: its logs were judged once; ``writes``: its metrics are being written."""
 
     services: tuple[ServiceStatus, ...]
     replicas: ReplicaSet
@@ -41,6 +42,7 @@ class Standing(msgspec.Struct, frozen=True):
     judgement: Judgement
     settings: Settings
     read: bool = True
+    writes: bool = False
 
 
 def standing(seen: Standing) -> tuple[RunState, str]:
@@ -60,6 +62,8 @@ def _goes_on(seen: Standing) -> bool:
     up = [one for one in seen.services if one.state in _UP]
     trainers = [one for one in seen.services if one.kind == "trainer"]
     if any(one.state in _UP for one in seen.replicas.items) or any(one.pid is not None for one in up):
+        return True
+    if seen.writes and not trainers:
         return True
     return bool(up) and (not trainers or any(one in up for one in trainers))
 
@@ -91,6 +95,8 @@ def _phase(seen: Standing) -> str:
     if hangs:
         return hangs
     up = [one for one in seen.services if one.state in _UP]
+    if not up and not seen.replicas.items:
+        return ONLY_METRICS
     others = all(one.kind == "task" or (one.kind in _SERVERS and one.pid is None) for one in up)
     if seen.metrics is None and not seen.replicas.items and others:
         return ONLY_LOGS if all(one.pid is None for one in up) else UNKNOWN_KIND
@@ -123,7 +129,9 @@ def _end(seen: Standing) -> str:
         return f"by its log {after} are done; {NOT_HERE}"
     if seen.settings.closed:
         return f"by its log it ended after {after}; {NOT_HERE}"
-    return f"its log stops after {after} without an end; {NOT_HERE}"
+    trained = any(one.kind == "trainer" for one in seen.services)
+    ends = "its log stops" if trained else "its metrics stop"
+    return f"{ends} after {after} without an end; {NOT_HERE}"
 
 
 def signs(scene: Scene, trials: TrialsStatus) -> list[float]:

@@ -14,12 +14,14 @@ from msgspec.structs import replace
 from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.inputs.places import located
+from liverl.causes.inputs.starts import INTERRUPTED
 from liverl.causes.match import whole
 from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
 from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import Evidence, Symptom, UnreadableFile
 from liverl.offline.doctor.inputs import Input
+from liverl.offline.doctor.interrupted import of_a_start
 from liverl.offline.doctor.logs import dated
 from liverl.offline.doctor.moments import moment
 from liverl.util.plural import quantity
@@ -143,6 +145,7 @@ class Judge:
         )
         errors = own_errors([one for one in records if one.log not in living], ended)
         self._endings.read([ending(log) for log in logs if log.service != RAY], time.time())
+        ended = _of_a_start(ended, records, self._endings.made, logs)
         services = {log.shown: log.service for log in logs}
         named = {services[shown]: title for shown, title in errors.items()}
         return _Read(ended, going, services, tuple(below), named, left_out(found))
@@ -157,7 +160,7 @@ class Judge:
             log = logs[line.log or ""]
             dates = dated([Input(str(log.path), log.what, True, log.size)])
             when = moment(dates[0], line.offset or 0)
-            self._written[place] = when.at if when is not None and when.how != "file" else None
+            self._written[place] = None if when is None else when.latest if when.line is None else when.line
         return self._written[place]
 
     def _records(self, log: JudgedLog) -> LogRecords | None:
@@ -173,6 +176,28 @@ class Judge:
             return None
         self._read[log.path] = log.size, records
         return records
+
+
+def _of_a_start(
+    verdict: Verdict, records: Sequence[LogRecords], made: bool, logs: Sequence[JudgedLog]
+) -> Verdict:
+    """``verdict`` on logs that have ended; of an interrupted start, with the call that did not return."""
+    if verdict.cause is None or verdict.cause.id not in INTERRUPTED:
+        return verdict
+    paths = {log.shown: str(log.path) for log in logs}
+    shown = {path: name for name, path in paths.items()}
+    here = [replace(one, log=paths.get(one.log, one.log)) for one in records]
+    files = dated(Input(str(log.path), log.what, True, log.size) for log in logs)
+    told = of_a_start(_with_logs(verdict, paths), here, made, files)
+    return _with_logs(told, shown)
+
+
+def _with_logs(verdict: Verdict, names: Mapping[str, str]) -> Verdict:
+    """``verdict`` with other names of the logs that prove its cause."""
+    if verdict.cause is None:
+        return verdict
+    evidence = tuple(replace(e, log=names.get(e.log or "", e.log)) for e in verdict.cause.evidence)
+    return replace(verdict, cause=replace(verdict.cause, evidence=evidence))
 
 
 def left_out(logs: Sequence[JudgedLog]) -> tuple[str, ...]:

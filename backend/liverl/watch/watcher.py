@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -51,6 +52,7 @@ from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
 from liverl.watch.log_times import LogTimes
+from liverl.watch.metrics_growth import MetricsGrowth
 from liverl.watch.mirror import Mirror
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.ray import RayFacts, RayWatch
@@ -120,6 +122,7 @@ class Watcher:
         )
         self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
         self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
+        self._growth = MetricsGrowth()
         settings, self._live_logs = SettingsReader(target.folders), LiveLogs(self.run.path, foreign=True)
         self._settings = Background(
             "settings", lambda: settings.look(self._scene.value), JUDGE_S, Settings(), SHARE
@@ -139,8 +142,10 @@ class Watcher:
                 f"with its logs: liverl-tui watch DIR; runs of liverl-tui: liverl-tui ls{hint}"
             )
         where = " or ".join(str(path) for path in (*target.folders, target.trials) if path is not None)
+        packed = next((one for folder in target.folders for one in _packed(folder)), None)
+        hint = f". {packed.name} is packed: liverl-tui doctor {shlex.quote(str(packed))}" if packed else ""
         raise WatchError(
-            f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there"
+            f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there{hint}"
         )
 
     @property
@@ -285,8 +290,10 @@ class Watcher:
         trials = self._files.trials.scan(now=now)
         waits = self.empty
         settings = self._settings.value
+        files, pace = self._survey.value.metrics, self._files.step_seconds
+        writes = metrics is not None and self._growth.look(files, now, pace, alone=not services)
         state, phase = standing(
-            Standing(services, replicas, metrics, trials, judgement, settings, judgement.at > 0.0)
+            Standing(services, replicas, metrics, trials, judgement, settings, judgement.at > 0.0, writes)
         )
         services = at_rest(services, state)
         if waits:
@@ -508,3 +515,9 @@ def _name(target: Target) -> str:
         if path is not None:
             return path.resolve().name or "root"
     return hostname().split(".")[0]
+
+
+def _packed(folder: Path) -> Iterator[Path]:
+    """Packed files in a folder, by their names."""
+    for ending in ("gz", "xz", "bz2"):
+        yield from sorted(folder.glob(f"*.{ending}"))

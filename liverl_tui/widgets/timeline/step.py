@@ -16,6 +16,7 @@ from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import columns
 from liverl_tui.widgets.base.scroll import ScrollPane
+from liverl_tui.widgets.base.trial_words import EARLIER
 from liverl_tui.widgets.timeline.lanes import (
     WAITS,
     axis,
@@ -76,11 +77,14 @@ class StepPane(ScrollPane):
             if one.seconds is not None
             else "running"
             if one.running
+            else "cut off"
+            if one.left and one.cut_off
             else "cut off: the run has ended"
             if one.cut_off
             else "length not known"
         )
-        return "", f"step {step} · {took} · {quantity(len(one.trials), 'trial')}"
+        gone = f" · {EARLIER}, not reached again" if one.left else ""
+        return "", f"step {step} · {took} · {quantity(len(one.trials), 'trial')}{gone}"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """The title, the axis, the lanes, and what their characters mean."""
@@ -205,7 +209,7 @@ class StepPane(ScrollPane):
         return span_lane([(part, began + at, began + at + seconds)], one.begin, one.end, room)
 
     def _unknown(self, one: StepTimeline) -> Iterator[Row]:
-        for words in one.unknown:
+        for words in one.unknown[1:] if one.left else one.unknown:  # the title says the first
             yield Row((f" {words}", "dim"))
 
 

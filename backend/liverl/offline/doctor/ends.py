@@ -52,6 +52,18 @@ def end_not_told(run: Training, over: float, line: Evidence, now: float) -> Expl
     )
 
 
+def end_of_metrics_not_told(step: int, path: str) -> Explanation:
+    """The note on steps of which only a file of metrics is left, which never tells how its program ended."""
+    return Explanation(
+        NOT_TOLD,
+        "info",
+        f"Whether the training was complete is not known: its metrics end with step {step}",
+        "There is no log of the trainer, and metrics tell neither how many steps there are nor how its program ended.",
+        "Compare the last step with the steps that you expect, and give doctor the log of the trainer, too.",
+        evidence=(Evidence("", path),),
+    )
+
+
 def exit_without_error(run: Training, line: Evidence) -> Explanation:
     """The finding that a program tells an exit code other than 0, and that its log shows no error. ``line``: that
     says so."""

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from liverl.causes.finding import Explanation, LogRecords, Verdict
+from liverl.causes.finding import Explanation, Verdict
 from liverl.causes.inputs.found import judge_found
 from liverl.causes.inputs.places import located
-from liverl.causes.inputs.starts import INTERRUPTED, interrupted_start
 from liverl.causes.inputs.stated import as_stated
 from liverl.causes.verdict.guesses import RAY
 from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
+from liverl.offline.doctor.ends import end_of_metrics_not_told
 from liverl.offline.doctor.inputs import Input, collect, removed_of
-from liverl.offline.doctor.logs import Log
-from liverl.offline.doctor.moments import When, moment, moments
+from liverl.offline.doctor.interrupted import of_a_start
+from liverl.offline.doctor.kinds import PACKED
+from liverl.offline.doctor.moments import When, moments
 from liverl.offline.doctor.passed_errors import errors_passed
 from liverl.offline.doctor.reading import Reading, read_logs
 from liverl.offline.doctor.rules import Judged, is_events, judged_files, judged_run, steps_of
@@ -36,7 +37,6 @@ from liverl.util.regular_file import open_binary
 COUNTED = 4 << 30  # bytes in which lines are counted
 SHOWN = 3  # paths that are named of those that cannot be read
 _CHUNK = 1 << 20
-_TRACEBACK = 16 << 10  # bytes of a log from an interrupt on
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -67,22 +67,24 @@ def examine(
     paths: list[Path],
     progress: Callable[[str], None] = lambda _: None,
     rules: Sequence[str] = (),
+    unpacked: Collection[str] = (),
 ) -> Examination:
     """Read what is at ``paths`` and judge it: logs, metrics, trials, and what a run of this program says of itself.
     ``progress`` is told what is about to be read. ``rules``: files with rules of a site, beside those of the run.
+    ``unpacked``: packed files of which ``paths`` have the content.
 
     Raises:
         RowsError: these cannot be used.
     """
     now = time.time()
-    inputs = collect(paths, progress)
+    inputs = collect(paths, progress, unpacked)
     run = inputs.runs[0] if inputs.runs else None
     matcher, problems = catalogue_of(run, rules)
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, matcher, foreign=run is None)
     progress("judging what the logs say")
     verdict = as_stated(judge_found(reading.records, inputs.exits, matcher), inputs.stated)
-    verdict = _of_a_start(verdict, reading, found.logs)
+    verdict = of_a_start(verdict, reading.records, bool(reading.training.told.made), found.logs)
     words: dict[str, str] = {}
     if run is not None:
         progress(f"applying the rules of a live run: {run.path}")
@@ -143,18 +145,23 @@ def _for_others(verdict: Verdict) -> Verdict:
     )
 
 
+def _some(paths: Sequence[str]) -> str:
+    return ", ".join([*paths[:SHOWN], *(["..."] if len(paths) > SHOWN else [])])
+
+
 def _left_out(limit: str, files: Sequence[Input], trials: Sequence[TrialsRead], missed: Sequence[str]) -> str:
     """What there is that was not looked at, empty if that is nothing, or if nothing at all could be read. ``limit``:
     the one that was met; ``missed``: parts of files, in words."""
     older = sum(one.unread for one in trials)
-    unread = [one.path for one in files if one.missed]
+    packed = [one.path for one in files if one.missed and one.what.startswith(PACKED)]
+    unread = [one.path for one in files if one.missed and not one.what.startswith(PACKED)]
     if not any(one.read for one in files):
         return limit
-    shown = ", ".join([*unread[:SHOWN], *(["..."] if len(unread) > SHOWN else [])])
     parts = (
         limit,
         f"{quantity(older, 'trial')} of the oldest steps, which would have taken too long" if older else "",
-        f"{quantity(len(unread), 'path')} that cannot be read ({shown})" if unread else "",
+        f"{quantity(len(unread), 'path')} that cannot be read ({_some(unread)})" if unread else "",
+        f"{quantity(len(packed), PACKED + ' file')}, read only if named ({_some(packed)})" if packed else "",
         *missed,
     )
     return "; ".join(filter(None, parts))
@@ -196,42 +203,9 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
         return Judged(missed=tuple(missed))
     most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
     judged = judged_files(recent, source, most.status, most.unreadable, training.owed, now)
-    return msgspec.structs.replace(judged, missed=tuple(missed))
-
-
-def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:
-    """The verdict on an interrupted start: its cause is the call that did not return."""
-    cause = verdict.cause
-    if cause is None or cause.id not in INTERRUPTED or reading.training.told.made:
-        return verdict
-    proof = next((one for one in cause.evidence if one.log is not None and one.offset is not None), None)
-    log = next((log for log in logs if proof is not None and log.path == proof.log), None)
-    if (
-        proof is None
-        or log is None
-        or proof.offset is None
-        or _worked(reading.records, proof.log, proof.offset)
-    ):
-        return verdict
-    try:
-        with open_binary(log.path) as file:
-            file.seek(proof.offset)
-            text = file.read(_TRACEBACK).decode("utf-8", "replace")
-    except OSError:
-        return verdict
-    before = moment(log, proof.offset)
-    told = interrupted_start(cause, text, None if before is None or log.begin is None else before.at)
-    return msgspec.structs.replace(verdict, cause=told)
-
-
-def _worked(logs: Sequence[LogRecords], log: str | None, offset: int) -> bool:
-    """Whether a program showed before a byte of its log that it works: a server that has answered had started."""
-    return any(
-        one.kind == "healthy" and one.offset < offset
-        for read in logs
-        if read.log == log
-        for one in read.records
-    )
+    alone = recent.steps and not any(one.log.trains or one.told.has_training for one in reading.logs)
+    untold = (end_of_metrics_not_told(recent.steps[-1].step, source),) if alone else ()
+    return msgspec.structs.replace(judged, missed=tuple(missed), notes=(*judged.notes, *untold))
 
 
 # --- the line of a piece of evidence --------------------------------------------------------------------

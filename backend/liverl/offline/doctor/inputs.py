@@ -6,7 +6,7 @@ import errno
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -68,10 +68,13 @@ class Inputs(msgspec.Struct, frozen=True):
     stated: Cause | None = None
 
 
-def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None) -> Inputs:
+def collect(
+    paths: list[Path], progress: Callable[[str], None] = lambda _: None, unpacked: Collection[str] = ()
+) -> Inputs:
     """What is at ``paths``: the files named, and then those of the folders, the nearest first. Never waits for a FIFO.
-    Of folders of trials only the number of trials is told. ``progress`` is told what is looked at."""
-    search = _Search(progress)
+    Of folders of trials only the number of trials is told. ``progress`` is told what is looked at. ``unpacked``: packed
+    files of which ``paths`` have the content."""
+    search = _Search(progress, frozenset(map(os.path.realpath, unpacked)))
     for path in paths:
         search.look_at(path)
     runs = sorted(search.runs, key=_newest, reverse=True)
@@ -98,7 +101,8 @@ def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
 class _Search:
     """Looks for what can be judged, level by level: the logs of a run lie nearer than the files of its trials."""
 
-    def __init__(self, progress: Callable[[str], None]) -> None:
+    def __init__(self, progress: Callable[[str], None], unpacked: frozenset[str]) -> None:
+        self._unpacked = unpacked
         self.files: dict[str, Input] = {}
         self.runs: list[RunDir] = []
         self.trials: list[TrialFolder] = []
@@ -192,7 +196,7 @@ class _Search:
             self._links.setdefault(path.parent, []).append(path)
 
     def _file(self, path: Path) -> None:
-        if self.left_out:
+        if self.left_out or (self._unpacked and os.path.realpath(path) in self._unpacked):
             return
         one = look(path, named=False)
         self.add(one)

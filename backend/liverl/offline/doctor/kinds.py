@@ -22,6 +22,7 @@ class Kind(NamedTuple):
     missed: bool = False
 
 
+PACKED = "compressed"  # how the words of a packed file begin
 _DATA = {
     **dict.fromkeys((".json", ".jsonl"), "JSON data"),
     **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg"), "a configuration file"),
@@ -29,8 +30,8 @@ _DATA = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "tabular data"),
     **dict.fromkeys((".md", ".rst", ".html"), "a document"),
     **dict.fromkeys((".safetensors", ".pt", ".pth", ".bin", ".distcp"), "model weights"),
-    **dict.fromkeys((".gz", ".xz", ".bz2"), "compressed; read only if you name it"),
-    **dict.fromkeys((".zst", ".zip", ".tar", ".tgz"), "compressed; unpack it first"),
+    **dict.fromkeys((".gz", ".xz", ".bz2"), f"{PACKED}; read only if you name it"),
+    **dict.fromkeys((".zst", ".zip", ".tar", ".tgz"), f"{PACKED}; unpack it first"),
     ".idx": "an index of log times",
 }
 STACKS = "stacks of a process that hung"
@@ -143,5 +144,5 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
 
 def _may_be_log(name: str, data: str | None) -> bool:
     """Whether a file that is not read has the name of a log. ``data``: what its name says that it is."""
-    packed = data is not None and data.startswith("compressed")
+    packed = data is not None and data.startswith(PACKED)
     return (packed or data is None) and _MAY_BE_LOG.search(name) is not None

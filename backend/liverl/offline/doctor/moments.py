@@ -17,11 +17,20 @@ LINES = 400  # before it
 
 
 class When(NamedTuple):
-    """``at``: Unix seconds; ``how``: by the stamp of the line itself, else by the nearest one of its log or, in a log
-    without stamps, by its file: the line was written then at the latest."""
+    """``at``: Unix seconds; ``how``: by the stamp of the line itself, else by the nearest one of its log. ``clock``:
+    the log states the time of the day only, ``hour``; ``file``: it states no time. Of these two ``at`` is that of the
+    file, which may be a copy, None if it is none: when the line was written is not known. ``latest``: of ``clock``, the
+    last time before that of the file at which it was that hour."""
 
-    at: float
-    how: Literal["stamp", "near", "file"]
+    at: float | None
+    how: Literal["stamp", "near", "clock", "file"]
+    hour: str = ""
+    latest: float | None = None
+
+    @property
+    def line(self) -> float | None:
+        """When the line was written, Unix seconds; None if its log does not tell."""
+        return None if self.how in ("clock", "file") else self.at
 
 
 def moments(evidence: Iterable[Evidence], logs: Mapping[str, Log]) -> dict[tuple[str, int], When]:
@@ -51,18 +60,38 @@ def moment(log: Log, offset: int) -> When | None:
         os.close(fd)
     own, _, behind = after.partition(b"\n")
     resolver = Resolver(log.modified, log.zone)
-    near: float | None = None
+    near: _Stamp | None = None
+    dated = False
     for line in before.split(b"\n")[-LINES:-1]:
-        near = _at(line, resolver) or near
-    at = _at(own, resolver)
-    if at is not None:
-        return When(at, "stamp")
+        stamp = _stamp(line, resolver)
+        near = stamp or near
+        dated = dated or (stamp is not None and stamp.dated)
+    found = _stamp(own, resolver)
+    if found is not None:
+        return _when(found, dated, "stamp", log)
     if near is None:
-        later = (_at(line, resolver) for line in behind.split(b"\n"))
+        later = (_stamp(line, resolver) for line in behind.split(b"\n"))
         near = next((one for one in later if one is not None), None)
-    return When(log.over, "file") if near is None else When(near, "near")
+    return When(log.modified, "file") if near is None else _when(near, dated, "near", log)
 
 
-def _at(line: bytes, resolver: Resolver) -> float | None:
-    stamp = stamp_in(line.decode("utf-8", "replace"))
-    return None if stamp is None else resolver.at(stamp)
+class _Stamp(NamedTuple):
+    """``dated``: whether it states its day."""
+
+    at: float
+    dated: bool
+    hour: str
+
+
+def _when(stamp: _Stamp, dated: bool, how: Literal["stamp", "near"], log: Log) -> When:
+    if dated or stamp.dated:
+        return When(stamp.at, how)
+    return When(log.modified, "clock", stamp.hour, stamp.at)
+
+
+def _stamp(line: bytes, resolver: Resolver) -> _Stamp | None:
+    moment = stamp_in(line.decode("utf-8", "replace"))
+    at = None if moment is None else resolver.at(moment)
+    if moment is None or at is None:
+        return None
+    return _Stamp(at, bool(moment.month), f"{moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}")

@@ -21,7 +21,6 @@ from liverl.util.ages import ago, clock
 
 Severity = Literal["info", "warning", "critical"]
 WIDTH = 100  # columns at most
-_HOW = {"stamp": "", "near": "about ", "file": "at the latest "}
 KINDS = 4  # of the files that are not listed one by one
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
@@ -105,7 +104,7 @@ def as_json(examination: Examination) -> str:
 
 def _cause(cause: Explanation, examination: Examination) -> CauseShown:
     when = _when(cause, examination)
-    at = None if when is None else when.at
+    at = None if when is None else when.line
     proof = next((one for one in cause.evidence if one.offset is not None), None)
     if proof is None:
         log = next((one.log for one in cause.evidence if one.log), None)
@@ -120,6 +119,14 @@ def _when(one: Explanation, examination: Examination) -> When | None:
     return next((when for place in places if (when := examination.times.get(place)) is not None), None)
 
 
+def _when_words(when: When, now: float) -> str:
+    written = "" if when.at is None else f"{clock(when.at)}, {ago(now - when.at)} ago"
+    if when.how in ("clock", "file"):
+        stated = f"about {when.hour}; its log states no day" if when.hour else "its log states no time"
+        return f"{stated}; its file was last written {written}" if written else stated
+    return f"about {written}" if when.how == "near" else written
+
+
 def _symptom(one: Explanation, examination: Examination) -> FindingShown:
     when = _when(one, examination)
     return FindingShown(
@@ -131,7 +138,7 @@ def _symptom(one: Explanation, examination: Examination) -> FindingShown:
         command=one.command,
         patch=one.patch,
         guess=one.guess,
-        at=None if when is None else when.at,
+        at=None if when is None else when.line,
         evidence=tuple(_shown(proof, examination) for proof in one.evidence),
     )
 
@@ -205,8 +212,7 @@ def _explained(label: str, one: Explanation, examination: Examination, width: in
             yield f"    (again in {', '.join(_again(other, proof, examination) for other in again)})"
     when = _when(one, examination)
     if when is not None:
-        age = ago(examination.at - when.at)
-        yield from _wrapped("  when: ", f"{_HOW[when.how]}{clock(when.at)}, {age} ago", width)
+        yield from _wrapped("  when: ", _when_words(when, examination.at), width)
     if one.cause:
         yield from _wrapped("  why: ", one.cause, width)
     if one.fix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -126,9 +127,21 @@ def _left_behind(now: Snapshot) -> Explanation | None:
         f"{now.phase[:1].upper()}{now.phase[1:]}. The run has no result."
         if now.phase
         else "The run has no result.",
-        "Run liverl-tui up --name NAME --resume-or-start: it takes over services that still run, and resumes the run.",
+        _next(now, going),
         evidence=(Evidence("", now.run_dir),),
     )
+
+
+def _next(now: Snapshot, going: bool) -> str:
+    """What goes on with a run whose backend has died: where no process is left, another backend would find none."""
+    command = (
+        f"liverl-tui up --{'run' if going or now.awaits_closing else 'resume'} {shlex.quote(now.run_dir)}"
+    )
+    if now.awaits_closing:
+        return f"Run {command}: another backend stops what is left, and writes the result."
+    if going:
+        return f"Run {command}: another backend takes over the services that still run."
+    return f"Run {command}: the next attempt goes on from the newest checkpoint."
 
 
 def _judged(symptoms: Iterable[Symptom], source: str, root: str, steps: int = FEW_STEPS) -> Judged:

@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.causes.finding import Explanation, Verdict
 from liverl.offline.doctor.examine import Examination
+from liverl.offline.doctor.moments import When
 from liverl.offline.doctor.verdicts import with_left_out
 from liverl.util.atomic_file import create
 from liverl.util.regular_file import open_binary
@@ -37,6 +38,11 @@ class Unpacked(msgspec.Struct):
     shown: dict[str, str]
     notes: dict[str, str]
 
+    @property
+    def packed(self) -> list[str]:
+        """The packed files whose content was unpacked."""
+        return [given for given in self.shown.values() if given != STDIN]
+
     def named(self, examination: Examination) -> Examination:
         """``examination`` with the paths that the user gave."""
         files = tuple(
@@ -46,7 +52,10 @@ class Unpacked(msgspec.Struct):
             for one in examination.files
         )
         lines = {(self._shown(log), offset): line for (log, offset), line in examination.lines.items()}
-        times = {(self._shown(log), offset): at for (log, offset), at in examination.times.items()}
+        times = {
+            (path := self._shown(log), offset): _of_input(when) if path == STDIN else when
+            for (log, offset), when in examination.times.items()
+        }
         verdict = examination.verdict
         cause = None if verdict.cause is None else self._of(verdict.cause)
         symptoms = tuple(self._of(one) for one in verdict.symptoms)
@@ -76,6 +85,11 @@ class Unpacked(msgspec.Struct):
             for one in explanation.evidence
         )
         return msgspec.structs.replace(explanation, evidence=evidence)
+
+
+def _of_input(when: When) -> When:
+    """When a line of standard input was written: it has no file that was written to."""
+    return when if when.line is not None else when._replace(at=None)
 
 
 def to_unpack(given: str) -> bool:
@@ -121,7 +135,12 @@ def _copy(given: str, suffix: str, target: Path, most: int, progress: Callable[[
         if given == STDIN:
             return _pour(cast(BufferedIOBase, sys.stdin.buffer), out, most, what, progress)
         with open_binary(given) as file, _OPEN[suffix](file) as source:
-            return _pour(source, out, most, what, progress)
+            try:
+                return _pour(source, out, most, what, progress)
+            finally:
+                out.flush()
+                modified = os.fstat(file.fileno()).st_mtime
+                os.utime(out.fileno(), (modified, modified))  # an old log would look as if it grew
 
 
 def _pour(

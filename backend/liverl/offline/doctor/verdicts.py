@@ -112,7 +112,8 @@ def _not_read(why: str) -> Explanation:
         "warning",
         "Some files were not examined",
         f"Not examined: {why}. They may contain further errors.",
-        "Give doctor only the folder or the logs of one run, as a user who may read them: liverl-tui doctor PATH.",
+        "Give doctor only the folder or the logs of one run, as a user who may read them, and name packed logs: "
+        "liverl-tui doctor PATH...",
     )
 
 
