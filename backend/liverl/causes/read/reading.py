@@ -27,7 +27,8 @@ BLOCK = 1 << 20  # bytes read at a time
 MOST_BEFORE = 500  # records with a needle from before the last healthy signs
 MOST_AFTER = 2000  # other records
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
-REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines
+REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines,
+LATER_BEGIN, LATER_END = 1 << 14, 1 << 16  # and of those behind a long one, up to the next sign of health
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
@@ -123,7 +124,8 @@ class _Reading:
         self._modified = modified
         self._zone = zone
         self._reader = RecordReader(modified, start, zone)
-        self._shapes = Shapes((matcher or whole()).needles)
+        matcher = matcher or whole()
+        self._shapes = Shapes(matcher.needles, [row.needle for row in matcher.rows], matcher.digits_tell)
         self._alive = 0  # healthy signs so far
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are up to it
         self._signs_gone = 0  # how many there were before those
@@ -139,6 +141,10 @@ class _Reading:
         self._skipped: tuple[int, bytes] | None = None
         self._flooded = 0  # lines and tracebacks of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
+        self._repeats_most = (
+            REPEATED_BYTES,
+            REPEATED_BYTES,
+        )  # bytes of the beginning and of the end that are read
         self._repeats_read = 0  # bytes of the repeated lines that are being read: of their beginning
         # The rest of them, as far as it may be their end, with what they are and where each ends; and its bytes
         self._repeats_held: deque[tuple[bytes, bytes, list[int]]] = deque()
@@ -213,7 +219,8 @@ class _Reading:
         ``last``: the number of its first line, and of that behind its last one."""
         codes, ends = lines
         begin = ends[first - 1] if first else 0
-        room = REPEATED_BYTES - self._repeats_read
+        most_begin, most_end = self._repeats_most
+        room = most_begin - self._repeats_read
         if room > 0:
             cut = min(bisect_left(ends, begin + room, first, last) + 1, last)
             self._repeats_read += ends[cut - 1] - begin
@@ -221,15 +228,15 @@ class _Reading:
             first, begin = cut, ends[cut - 1]
         while first < last:
             # As much as is held at most, and the rest of lines of the same kind
-            most = begin + 4 * REPEATED_BYTES - self._repeats_size
+            most = begin + 4 * most_end - self._repeats_size
             full = bisect_left(ends, most, first, last)
             place = _behind(_ALIKE, codes, full, last)
             end = ends[place - 1]
             places = ends[first:place]
             self._repeats_held.append((data[begin:end], codes[first:place], [at - begin for at in places]))
             self._repeats_size += end - begin
-            if self._repeats_size >= 4 * REPEATED_BYTES:
-                self._forget_repeats(self._repeats_size - REPEATED_BYTES)
+            if self._repeats_size >= 4 * most_end:
+                self._forget_repeats(self._repeats_size - most_end)
             first, begin = place, end
 
     def _read_repeats(self, data: bytes, codes: bytes, ends: list[int], first: int, last: int) -> None:
@@ -258,9 +265,14 @@ class _Reading:
             self._take(record)
         self.offset += size
         self._repeats_size -= size
-        self._headless = range(self.offset, self.offset + REPEATED_BYTES // 2)
+        self._headless = range(self.offset, self.offset + self._repeats_most[1] // 2)
 
     def _end_repeats(self) -> None:
+        most = self._repeats_most[1]
+        if self._repeats_size > 2 * most:
+            self._forget_repeats(self._repeats_size - most)
+        if self._headless:
+            self._repeats_most = LATER_BEGIN, LATER_END
         self._repeats_read = self._repeats_size = 0
         while self._repeats_held:
             data, codes, ends = self._repeats_held.popleft()
@@ -300,6 +312,7 @@ class _Reading:
         self._alive += signs
         self._passed.more = self._passed.more or self._flooded > 0 or self._kept.left_out > 0
         self._flooded = 0
+        self._repeats_most = REPEATED_BYTES, REPEATED_BYTES
         if not self._signs or offset > self._signs[-1][0]:
             self._signs.append((offset, self._alive))
         else:  # it has waited for the end of a record above it
