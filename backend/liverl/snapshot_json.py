@@ -26,6 +26,7 @@ from liverl.model import (
 )
 from liverl.util import redact, redacted_json
 from liverl.util.decode import JsonDecoder
+from liverl.util.late_pattern import late_pattern
 
 _ENGINE = "engine"
 _OWN = tuple(field for field in ReplicaStatus.__struct_fields__ if field != _ENGINE)
@@ -61,7 +62,7 @@ _items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # built at r
 _FlatReplicas = msgspec.defstruct("_FlatReplicas", _definitions(ReplicaSet, items=_items), frozen=True)
 FlatSnapshot = msgspec.defstruct("FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True)
 # With schema 1 evidence was text, which named a log in this form.
-_OLD_PLACE = re.compile(r"(attempt_\d+/logs/[^/\n]+\.\d+\.log)(?: at byte (\d{1,18}): (.*)|$)", re.DOTALL)
+_OLD_PLACE = late_pattern(r"(attempt_\d+/logs/[^/\n]+\.\d+\.log)(?: at byte (\d{1,18}): (.*)|$)", re.DOTALL)
 _evidence: Any = tuple[Evidence | str, ...]
 _ReadSymptom = msgspec.defstruct("_ReadSymptom", _definitions(Symptom, evidence=_evidence), frozen=True)
 _symptoms: Any = tuple[_ReadSymptom, ...]  # type: ignore[valid-type]  # built at run time above

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from liverl.util.late_pattern import late_pattern
+
 _QUOTED = r""""(?:[^"\\]|\\["\\])*"|'(?:[^']|'')*'"""
 _NAME = rf"{_QUOTED}|[A-Za-z_][\w.]*"
 _FIRST = r"""[^\s?:,\[\]{}#&*!|>'"%@`-]"""
@@ -15,13 +17,13 @@ _LINE_TEXT = rf"(?:{_FIRST}|[?:-](?=\S))(?:[^\s:#]|:(?=\S)|(?<!\s)#|[ ]+(?=[^\s#
 _FLOW_TEXT = rf"{_FIRST}(?:[^\s:#,?\[\]{{}}]|[ ]+(?=[^\s:#,?\[\]{{}}]))*"
 _COMMENT = r"[ ]*(?:[ ]\#.*)?"
 
-_HEAD = re.compile(r"""([ \t]+)(["']?)keys\2([ \t]*):(.*)""")
+_HEAD = late_pattern(r"""([ \t]+)(["']?)keys\2([ \t]*):(.*)""")
 # Compiled when they are used: most configurations have no keys, and this would take 2 ms of the start.
 _LINE = rf"({_NAME}):(?:[ ]+({_QUOTED}|{_LINE_TEXT}))?{_COMMENT}"
 _FLOW_ENTRY = rf"[ ]*({_NAME}):[ ]+({_QUOTED}|{_FLOW_TEXT})?[ ]*(,|}})"
-_OTHER = re.compile(r"[ ]+\w+:")  # a key of the section
-_NOTHING = re.compile(_COMMENT)
-_FLOW_END = re.compile(rf"[ ]*\}}{_COMMENT}")
+_OTHER = late_pattern(r"[ ]+\w+:")  # a key of the section
+_NOTHING = late_pattern(_COMMENT)
+_FLOW_END = late_pattern(rf"[ ]*\}}{_COMMENT}")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 

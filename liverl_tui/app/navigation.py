@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from liverl.util.late_pattern import late_pattern
 from liverl_tui.app.settings import LEAST_INTERVAL_S, PREFIX
 from liverl_tui.data.view import processes
 from liverl_tui.keys.bindings import find
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from liverl_tui.widgets.log.pane import LogsPane
 
 # Fonts that screenshots would fetch from the web; without them the viewer's monospace font is used.
-_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+_FONTS = late_pattern(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 class Navigation:

@@ -139,7 +139,14 @@ class NextAttempt:
         self._ask(Prepared(values, *found, checkpoint, restarts, guess))
 
     def _ask(self, prepared: Prepared) -> None:
-        from liverl_tui.data.config_change import GUESS, diff_of_keys, end_of_run, restarted, restarts_words
+        from liverl_tui.data.config_change import (
+            GUESS,
+            batch_words,
+            diff_of_keys,
+            end_of_run,
+            restarted,
+            restarts_words,
+        )
         from liverl_tui.screens.change_dialog import ConfirmChange
 
         view, kind = self._host.view, prepared.loaded.config.trainer.kind
@@ -157,7 +164,9 @@ class NextAttempt:
             wanted = prepared.change.plan.total_steps
             why = consequences(view.snapshot, kind, prepared.checkpoint, live=live, wanted=wanted)
             yes = "stop and resume" if live else "resume"
-        why = f"{GUESS} {why}" if prepared.guess else why
+        change = prepared.change
+        batch = batch_words(change.changes, change.plan.settings, view.snapshot, live=live)
+        why = " ".join(part for part in (GUESS if prepared.guess else "", why, batch) if part)
         where = "a guess for the run's config.yaml:" if prepared.guess else "in the run's config.yaml:"
         self._host.push_screen(
             ConfirmChange(title, where, diff_of_keys(prepared.change.changes), why, yes),

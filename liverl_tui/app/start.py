@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
-from liverl.util.remove_tree import remove_tree
 from liverl.util.visible import visible
 from liverl_tui.app.settings import UiSettings, before_textual, read_settings
 from liverl_tui.data.first_start import first_start
@@ -88,6 +87,7 @@ def run_demo(recording: Recording, folder: Path, speed: float, *, loop: bool = F
     """
     from liverl.replay.clock import ReplayClock
     from liverl.replay.player import Player, played_again
+    from liverl.util.remove_tree import remove_tree
 
     settings = read_settings(Path(os.devnull))  # of the environment only
     in_force.install(settings.keys)
@@ -141,6 +141,7 @@ def run_watch(watcher: Watcher, goodbye: Callable[[Snapshot | None], str]) -> in
     first = watcher.poll()
     gc.disable()
     try:
+        from liverl.util.remove_tree import remove_tree
         from liverl_tui.app.app import LiverlApp
         from liverl_tui.data.watch_source import READ_ONLY, WatchSource
 

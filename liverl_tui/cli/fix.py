@@ -128,7 +128,7 @@ def _print(as_json: bool, told: dict[str, Any], text: str) -> None:
 def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json: bool) -> int:
     from liverl.daemon.launch import LaunchError
     from liverl.daemon.next_attempt import changed_run
-    from liverl_tui.data.config_change import GUESS, diff_of_keys, how_applied
+    from liverl_tui.data.config_change import GUESS, batch_words, diff_of_keys, how_applied
 
     sets = [f"{key}={value}" for key, value in symptom.patch.items()]
     try:
@@ -152,6 +152,8 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
         # The script decides how far it trains.
         change.plan.total_steps if loaded.config.trainer.kind != "command" else None,
     )
+    batch = batch_words(change.changes, change.plan.settings, _snapshot(run), live=live)
+    told["consequence"] += f" {batch}" if batch else ""
     if not as_json:
         echo(symptom.title)
         echo(f"in {run.config}:")

@@ -221,8 +221,13 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
             if orphaned
             else "none of its services can still be running here"
         )
-        command = as_typed(f"liverl-tui up --run {shlex.quote(str(run.path))}")
         closes = snapshot is not None and snapshot.awaits_closing
+        # Where no process is left, a new backend would take over an attempt whose trainer is gone.
+        begun = info.started_at is not None
+        anew = begun and not closes and snapshot is not None and snapshot.state == "dead"
+        if orphaned and anew:
+            services = "none of its services is left"
+        command = as_typed(f"liverl-tui up --{'resume' if anew else 'run'} {shlex.quote(str(run.path))}")
         if closes:
             services = (
                 "its training is complete; a new backend stops what is left of it, and writes its result"

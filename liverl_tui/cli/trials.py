@@ -386,14 +386,18 @@ def export_command(
     JSON); times are Unix seconds.
     """
     from liverl.offline.tables import TRIAL_KINDS, NothingToExport, as_csv, trials_of, trials_table
-    from liverl.offline.trials import Wanted, encoded_head
+    from liverl.offline.trials import Wanted, encoded_head, go_on
     from liverl.util.parquet import parquet
 
     run_dir, state, live = _present(run, run_root)
     counted = (state.trials,) if state is not None else ()
     try:
         found, earlier = trials_of(
-            run_dir, live, step, Wanted(task, flags, states, error, waits_for or "", query), *counted
+            run_dir,
+            live or go_on(state),
+            step,
+            Wanted(task, flags, states, error, waits_for or "", query),
+            *counted,
         )
     except NothingToExport as problem:
         raise CliError(f"run {run_dir.name} has no {problem}", ExitCode.FAILED) from None

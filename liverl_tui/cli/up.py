@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
     from liverl.model import Check
+    from liverl.offline.left import Left
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
@@ -406,16 +407,18 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )
     if result is None:
-        # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
-        lost = describe(run.path).state == "lost" and alive.record is not None
-        died = (
-            f"the backend of {run.name} has died; starting a new one, which adopts the services "
-            "that are still running"
-        )
-        text = died if alive.record is not None else f"starting run {run.name} in {run.path}"
-        adopts = options.detach and alive.record is not None and not (resume and lost)
-        adopted = _adopted(run) if adopts else ""
-        return _start(run, options, text, resume=resume and lost, adopted=adopted, changed=changed)
+        if alive.record is None:
+            text = f"starting run {run.name} in {run.path}"
+            return _start(run, options, text, changed=changed)
+        from liverl.offline.left import left_of
+
+        left = left_of(run.path)
+        if resume and left == "nothing":  # --resume begins the next attempt
+            text = f"no process of run {run.name} is left; resuming it with its next attempt{_from_where(run, changed)}"
+            return _start(run, options, text, resume=True, changed=changed)
+        text = f"the backend of {run.name} has died; starting a new one, which {_DOES[left]}"
+        adopted = _adopted(run, left) if options.detach else ""
+        return _start(run, options, text, adopted=adopted, changed=changed)
     from liverl.daemon.launch import no_next_attempt
 
     if why := no_next_attempt(run.path):
@@ -471,15 +474,17 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     Raises:
         ConfigError, CliError: it cannot be changed so, the present attempt goes on, or a preflight check failed.
     """
+    from liverl.offline.left import left_of
     from liverl.preflight import record
     from liverl_tui.cli.resume import changed_run
+    from liverl_tui.data.config_change import batch_words
 
     found = changed_run(run, options)
     if found is None:
         return None
     loaded, change = found
-    orphaned = run.read_result() is None and alive.record is not None and describe(run.path).state != "lost"
-    if isinstance(alive, LiveBackend) or orphaned:
+    orphaned = run.read_result() is None and alive.record is not None
+    if isinstance(alive, LiveBackend) or (orphaned and left_of(run.path) != "nothing"):
         keys = "; ".join(one_line(one.words) for one in change.changes)
         raise CliError(
             f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
@@ -492,20 +497,30 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     check_interface(loaded)
     check_muted(loaded)
     record.write(run, _preflight(change.plan, loaded, options))
+    if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), live=False):
+        echo(batch, err=True)
     return change
 
 
-def _adopted(run: RunDir) -> str:
-    """The message for the time when a new backend has adopted the run. Call it before the backend starts."""
-    from liverl.offline.run import OfflineRun
-    from liverl.offline.services import anything_left
+# What a new backend does with what is left of a run.
+_DOES: dict[Left, str] = {
+    "services": "adopts the services that are still running",
+    "complete": "closes it: its training is complete",
+    "nothing": "starts what may be started again",
+}
 
-    if not anything_left(run.path):
-        return f"none of the services of run {run.name} was still running; starting them again"
-    seen = OfflineRun(run.path).poll()
-    if seen is not None and seen.awaits_closing:
+
+def _adopted(run: RunDir, left: Left) -> str:
+    """The message for the time when a new backend has adopted the run. ``left``: as it was before that started."""
+    if left == "complete":
         return f"adopted run {run.name}, whose backend had died; its training is complete, and it is being closed"
-    return f"adopted run {run.name}, whose backend had died; its services are still running"
+    if left == "services":
+        return f"adopted run {run.name}, whose backend had died; its services are still running"
+    resume = f"liverl-tui up --resume {shlex.quote(str(run.path))}"
+    return (
+        f"none of the services of run {run.name} was still running; what may be started again is started, and "
+        f"without its trainer the attempt ends. To begin the next attempt instead: {resume}"
+    )
 
 
 def _start(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from liverl.config.end_time import end_seconds
 from liverl.model import ConfigChange, ServiceStatus, Snapshot
+from liverl.observe.batch_end import KEY
 from liverl.observe.checkpoints import end_words
+from liverl.util.ages import ago
+from liverl.util.before_end import SAVE_S
 from liverl_tui.data.verbs import consequence
 from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
     from liverl.daemon.plan_change import PlanChange
+    from liverl.plan.spec import Settings
 
 GUESS = "This is a guess: a rule of thumb chose the value. Check it before you apply it."
 _NULL = "(empty)"
+_MARGIN = "batch.margin"
 
 
 class Line(NamedTuple):
@@ -90,6 +97,43 @@ def end_of_run(
     if not any(service.kind == "trainer" for service in services):
         return ""
     return end_words(checkpoint, snapshot.step if snapshot is not None else None, wanted)
+
+
+def batch_words(
+    changes: Sequence[ConfigChange],
+    settings: Settings,
+    snapshot: Snapshot | None,
+    *,
+    live: bool,
+    now: float | None = None,
+) -> str:
+    """What a change of ``batch.*`` does to a run, in whole sentences: its job ends before another step, and so does the
+    run; empty if that goes on as before. ``settings``: of the changed plan; ``live``: the attempt goes on, so that what
+    is known of its job holds; ``now``: Unix seconds, None: by the system's clock, as the key is."""
+    now = time.time() if now is None else now
+    keys = {change.key for change in changes}
+    if keys.isdisjoint((KEY, _MARGIN)):
+        return ""
+    known = snapshot.batch_end if snapshot is not None and live else None
+    at, by = (known.at, known.by) if known is not None else (None, "")
+    if KEY in keys:
+        if at is not None and by != KEY:
+            return f"{by} says when the batch job ends: {KEY} does not count."
+        at = end_seconds(settings.batch_end_time) if settings.batch_end_time else None
+    if at is None:
+        return ""
+    left = at - now
+    if left <= 0:
+        return f"{KEY} is {ago(-left)} in the past: nothing is saved before the end of the job, as it is not known."
+    step = (snapshot.step_seconds if snapshot is not None else None) or 0.0
+    if left > step + SAVE_S + settings.batch_margin:
+        return ""
+    takes = f"a step takes {ago(step)}, " if step else ""
+    why = (
+        f"The run then ends soon: its batch job ends in {ago(left)}; {takes}a checkpoint {ago(SAVE_S)}, and "
+    )
+    saved = settings.batch_unsaved or "the trainer saves one at the end of its present step"
+    return f"{why}{ago(settings.batch_margin)} are kept free ({_MARGIN}): {saved}."
 
 
 def how_applied(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | None:

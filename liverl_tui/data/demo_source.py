@@ -11,7 +11,7 @@ from liverl.control.messages import CommandError
 from liverl.observe.metrics.rewards import change, course_words, ends_words
 from liverl.replay.archive import RecordingError
 from liverl.util.clocks import steady_time
-from liverl_tui.data.view import KEPT_EVENTS, View
+from liverl_tui.data.view import ITS_CLOCK, KEPT_EVENTS, View
 
 if TYPE_CHECKING:
     from liverl.daemon.plan_change import PlanChange
@@ -184,9 +184,8 @@ class DemoSource:
             except (RecordingError, OSError) as error:
                 yield View("demo", f"the recording cannot be played on: {error}", snapshot, self._events)
                 break
-            yield View(
-                "demo", self._words(over, snapshot), snapshot, self._events, playing=self._progress(over)
-            )
+            words, playing = self._words(over, snapshot), self._progress(over)
+            yield View("demo", words, snapshot, self._events, playing=playing, speed=self.speed)
             if not over:
                 await self._rest(None if self.paused else self.interval)
             elif self._loop and not await self._rest(LOOP_S):
@@ -212,7 +211,7 @@ class DemoSource:
         now = self._clock.shown(min(self._at, self._player.end))
         if abs(now - self._now()) < SAME_S:
             return ""
-        return f", its clock {time.strftime('%H:%M:%S', time.localtime(now))}"
+        return f"{ITS_CLOCK}{time.strftime('%H:%M:%S', time.localtime(now))}"
 
     def _progress(self, over: bool) -> str:
         if over:

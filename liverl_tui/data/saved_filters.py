@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
+from liverl.util.late_pattern import late_pattern
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 
 FILE = "filters.json"
 MOST = 100  # filters
 _LARGEST = 64 * 1024  # bytes; a larger file is not ours
-NAME = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
+NAME = late_pattern(r"[A-Za-z0-9][\w-]{0,39}")
 
 
 def _path(root: Path | None) -> Path:

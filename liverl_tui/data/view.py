@@ -16,6 +16,7 @@ Link = Literal[
     "demo",  # a recorded run is played; ``why`` is set while it stands still
 ]
 
+ITS_CLOCK = ", its clock "  # before the time of day in a recording, in ``why`` and ``playing``
 KEPT_EVENTS = 500  # newest events kept for display
 # States of services: not running, and those in which a start makes sense.
 ENDED = ("stopped", "failed", "gave_up")
@@ -52,6 +53,7 @@ class View(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     silent: bool = False  # the backend's process lives, but does not answer; ``why`` says more
     playing: str = ""  # of a recorded run that is played: how far it is, in words
+    speed: float = 1.0  # the same: times as fast as recorded
 
     @property
     def live(self) -> bool:

@@ -92,6 +92,9 @@ class RunScreen(HookedScreen):
         """Show the newest view: a covered screen gets none. What was answered to keys of another screen goes."""
         self.liverl.notifications.screen_changed()
         self.show(self.liverl.view)
+        for panel in self.query(CellPanel):
+            if panel.is_behind:
+                panel.update()
         self.refresh_keys()
 
     def on_descendant_focus(self) -> None:
@@ -163,6 +166,12 @@ class RunScreen(HookedScreen):
                     key.id for scope, node in nodes.items() for key in keys_of(scope) if is_idle(node, key)
                 ),
             )
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether this screen is on the terminal: on top, or behind translucent dialogs only. ``is_current`` is also
+        true of a screen right below one that covers it."""
+        return self is self.app.screen or self._shows_through()
 
     def is_painted(self) -> bool:
         """Whether this screen paints its own changes: it is on top, and the app has begun to paint."""

@@ -17,8 +17,7 @@ from textual.widgets import Input
 
 from liverl_tui.data.host import host_of
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.term.cell_diff import ExactCompositor
-from liverl_tui.term.private import WithCompositor
+from liverl_tui.term.see_through import SeenThrough
 from liverl_tui.widgets.base.cells import CellPanel, Row
 from liverl_tui.widgets.base.cursor_list import CursorList
 
@@ -108,7 +107,7 @@ class Options(CursorList):
             self.call_next(self.screen.run_action, "pick")
 
 
-class Dialog(WithCompositor[T], ModalScreen[T], Generic[T]):
+class Dialog(SeenThrough[T], ModalScreen[T], Generic[T]):
     """A box in the middle of the screen, dismissed with an answer of type ``T`` or None.
 
     A subclass gives its widgets by ``parts``; ``Wrapped`` and ``Options`` among them get the rows that they need.
@@ -125,11 +124,6 @@ class Dialog(WithCompositor[T], ModalScreen[T], Generic[T]):
     }
     Dialog Input { padding: 0 1; background: $surface; }
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        # The screen behind a dialog goes on changing, and Textual's own would send whole lines of it.
-        self.use_compositor(ExactCompositor())
 
     def parts(self) -> ComposeResult:
         """Yield the widgets of the box, from top to bottom. A subclass implements this."""

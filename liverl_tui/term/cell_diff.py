@@ -11,7 +11,7 @@ cell are rendered, and only of the widgets that are visible there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -145,18 +145,39 @@ class WholeUpdate(LayoutUpdate):
         return ExactUpdate(pieces).render_segments(console)
 
 
+def _runs(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as (first, how many) of each run without a gap."""
+    first = 0
+    for index in range(1, len(lines) + 1):
+        if index == len(lines) or lines[index] != lines[index - 1] + 1:
+            yield lines[first], index - first
+            first = index
+
+
 class ExactCompositor(SpanCompositor):
     """Replaces a screen's own compositor (``WithCompositor.use_compositor``)."""
 
     def render_full_update(self, simplify: bool = False) -> WholeUpdate:
-        """All cells of the screen."""
-        update = super().render_full_update(simplify)
-        return WholeUpdate(update.strips, update.region)
+        """All cells of the screen. ``simplify``: join texts of one style, and leave out what only Textual reads."""
+        self.take_dirty()
+        strips = self.lines(range(self.size.height))
+        if simplify:
+            strips = [strip.simplify().discard_meta() for strip in strips]
+        return WholeUpdate([[strip] for strip in strips], self.size.region)
 
     def render_partial_update(self) -> ExactUpdate | None:  # type: ignore[override]  # Textual only renders it
         """The cells that changed since the last call; None if there are none."""
         dirty = self.take_dirty()
         return ExactUpdate(self._pieces(dirty)) if dirty else None
+
+    def lines(self, rows: Iterable[int]) -> list[Strip]:
+        """What is visible in each of these lines, over the whole width of the screen."""
+        rows = list(rows)
+        width = self.size.width
+        parts: dict[int, list[Strip]] = {y: [] for y in rows}
+        for y, left, right, origin, strip in self._pieces({Region(0, y, width, 1) for y in rows}):
+            parts[y].append(strip.crop(left - origin, right - origin))
+        return [Strip.join(parts[y]).adjust_cell_length(width) for y in rows]
 
     def _pieces(self, dirty: set[Region]) -> list[Piece]:
         """What is visible in these regions: at each cell the frontmost widget."""
@@ -176,12 +197,10 @@ class ExactCompositor(SpanCompositor):
             ]
             if not lines:
                 continue
-            first = lines[0]
-            strips = widget.render_lines(
-                Region(x - region.x, first - region.y, columns, lines[-1] - first + 1)
-            )
-            for y in lines:
-                strip = strips[y - first]
+            strips: list[Strip] = []
+            for first, count in _runs(lines):
+                strips += widget.render_lines(Region(x - region.x, first - region.y, columns, count))
+            for y, strip in zip(lines, strips, strict=True):
                 stop = x + min(columns, strip.cell_length)
                 remaining: list[tuple[int, int]] = []
                 for start, end in uncovered.pop(y):

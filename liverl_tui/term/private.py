@@ -29,6 +29,7 @@ __all__ = [
     "QuietFocus",
     "SpanCompositor",
     "WithCompositor",
+    "compositor_of",
     "driver_of",
     "key_bindings",
     "mouse_is_on",
@@ -229,6 +230,11 @@ class WithCompositor(Screen[T], Generic[T]):
     def use_compositor(self, compositor: SpanCompositor) -> None:
         """Paint with ``compositor``; call it before the first paint."""
         self._compositor = compositor
+
+
+def compositor_of(screen: Screen[Any]) -> Compositor:
+    """What paints ``screen``."""
+    return screen._compositor
 
 
 class HookedScreen(WithCompositor[None]):

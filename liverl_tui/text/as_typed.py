@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shlex
 import shutil
 import sys
 from typing import TYPE_CHECKING
+
+from liverl.util.late_pattern import late_pattern
 
 if TYPE_CHECKING:
     from liverl.model import Snapshot
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 NAME = "liverl-tui"
 _PROSE = "does|has|is|was"  # behind the name, but no commands
 # Of a line for ssh nothing is known of the program there.
-_COMMAND = re.compile(rf"(?P<away>\bssh -[^\n]*)|(?<![\w/.-]){NAME}(?= (?!(?:{_PROSE})\b)[a-z-])")
+_COMMAND = late_pattern(rf"(?P<away>\bssh -[^\n]*)|(?<![\w/.-]){NAME}(?= (?!(?:{_PROSE})\b)[a-z-])")
 
 
 def program(called: str, on_path: str | None) -> str:
@@ -35,7 +36,7 @@ def _this() -> str:
 
 
 # Commands that take the only live run of this host where none is named: of an alert they mean that of the alert.
-_OF_RUN = re.compile(rf"(?<![\w/.-]){NAME} (?:fix|logs|restart)\b(?! [^\n;`]*--run )")
+_OF_RUN = late_pattern(rf"(?<![\w/.-]){NAME} (?:fix|logs|restart)\b(?! [^\n;`]*--run )")
 
 
 def of_run(text: str, run_dir: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from liverl.logs.text import plain
 from liverl.model import Level, RunState, ServiceState
 from liverl.util import ages
+from liverl.util.late_pattern import late_pattern
 
 GLYPH: dict[ServiceState, str] = {
     "waiting": "◌",
@@ -59,8 +59,8 @@ SEVERITY_GLYPH = {"info": "•", "warning": "▲", "critical": "✖"}
 SEVERITY_STYLE = {"info": "info", "warning": "warn", "critical": "alarm"}
 LEVEL_STYLE: dict[Level, str] = {"debug": "dim", "info": "text", "warning": "warn", "error": "bad"}
 UNKNOWN = "-"
-_NUMBERS = re.compile(r"(?:[-_]\d+)+$")
-_LINE_END = re.compile(r"\r?\n")
+_NUMBERS = late_pattern(r"(?:[-_]\d+)+$")
+_LINE_END = late_pattern(r"\r?\n")
 
 
 def step_of(step: int | str, total: int | None, sign: str = "/") -> str:

@@ -312,7 +312,7 @@ def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
     kill(run_dir)
     again = cli("up", "--name", "u", "--detach")
     assert again.returncode == 0
-    assert "adopts the services that are still running" in again.stderr
+    assert "has died; starting a new one, which starts what may be started again" in again.stderr
     finish(run_dir, "stopped", 5)
     refused = cli("up", "--name", "u", "--detach")
     assert refused.returncode == 2
@@ -444,9 +444,21 @@ def test_the_bare_program_takes_over_an_orphaned_run(background, live):
     kill(run_dir)
     process, out = background()
     backend_of(run_dir)
-    toy.wait_until(lambda: "adopts the services that are still running" in out(), "it says so")
+    toy.wait_until(
+        lambda: "has died; starting a new one, which starts what may be started again" in out(), "it says so"
+    )
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 5
+
+
+def test_up_resume_of_a_run_without_a_process_begins_the_next_attempt_at_once(cli, live):
+    run_dir = live("one")
+    kill(run_dir)
+    out = cli("up", "--resume", str(run_dir), "--detach")
+    assert (out.returncode, out.stdout) == (0, f"{run_dir}\n"), out.stderr
+    assert "no process of run p/one is left; resuming it with its next attempt" in out.stderr
+    assert backend_of(run_dir)
+    finish(run_dir, "done", 0)
 
 
 def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
@@ -611,6 +623,8 @@ def test_status_live_and_dead(cli, live):
     dead = cli("status")
     assert dead.returncode == 0
     assert dead.stdout.startswith("NOT LIVE")
+    said = f"none of its services is left; to continue: liverl-tui up --resume {run_dir}"  # the toy has none
+    assert said in dead.stdout
     assert "toy backend" in dead.stdout
     assert json.loads(cli("status", "--json").stdout)["live"] is False
 

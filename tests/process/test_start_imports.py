@@ -20,6 +20,8 @@ UNNEEDED = ("aiohttp", "textual", "rich", "yaml", "http", "email", "multiprocess
 OF_OTHERS = (
     *("liverl.config.schema", "liverl.plan.build", "liverl.plan.verl_trainer", "liverl.preflight"),
     *("liverl.daemon.retention", "liverl.observe.trials.trajectory", "liverl.importing", "liverl.offline"),
+    *("liverl.external.launch_script", "liverl.external.outputs", "liverl.external.repair", "liverl.hosts"),
+    *("liverl.verl.replicas", "liverl.verl.discovery", "liverl.environments"),
     *("liverl.embedded", "liverl.replay", "liverl.watch", "liverl.schemas", "liverl.verl_runtime"),
 )
 LIGHT = (
@@ -93,3 +95,10 @@ def test_each_module_that_is_named_exists() -> None:
 
 def test_a_module_and_what_is_in_it_are_found() -> None:
     assert within({"yaml", "yaml.reader", "yamlite", "json"}, ("yaml",)) == ["yaml", "yaml.reader"]
+
+
+def test_the_first_paint_of_the_interface_waits_for_nothing_that_comes_behind_it() -> None:
+    modules = "import sys, liverl_tui.app.app, liverl_tui.data.source; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", modules], capture_output=True, text=True, check=True).stdout
+    behind = ("liverl.logs.document", "liverl.logs.query", "liverl_tui.widgets.log.session", "statistics")
+    assert not set(behind).intersection(told.split())

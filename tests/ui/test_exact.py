@@ -20,7 +20,11 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import CompositorUpdate, LayoutUpdate
+from textual._context import visible_screen_stack
+from textual.color import Color
 from textual.geometry import Region
+from textual.renderables.background_screen import BackgroundScreen
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets._toast import Toast
 
@@ -29,6 +33,9 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.dialogs import Option, Question, Wrapped
 from liverl_tui.term.cell_diff import ExactUpdate, Piece, WholeUpdate, transition
+from liverl_tui.term.see_through import SeenThrough
+from liverl_tui.widgets.base.cells import CellPanel, _cells
+from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 COLOURS = st.sampled_from(["default", "red", "bright_blue", "color(120)", "#14171c", "#6cb6ff"])
 STYLES = st.builds(
@@ -163,6 +170,85 @@ async def test_the_dashboard_sends_little_and_what_it_sends_is_right(front: str)
         wanted = pyte.Screen(*size)
         pyte.Stream(wanted).feed(_whole(app))
         assert screen.display == wanted.display
+
+
+@pytest.mark.parametrize("tint", ["transparent", "#40201066"])
+async def test_a_dialog_shows_behind_it_what_textual_would_show(tint: str) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "q")
+        await settle(pilot)
+        dialog, whole = app.screen, Region(0, 0, 120, 40)
+        dialog.styles.background = Color.parse(tint)
+        visible_screen_stack.set(app._background_screens)
+        wanted = Screen.render_lines(dialog, whole)
+        assert [_cells(strip) for strip in dialog.render_lines(whole)] == [_cells(strip) for strip in wanted]
+        assert "Replicas" in "".join(strip.text for strip in wanted)
+        part = Region(7, 3, 50, 9)
+        expected = [_cells(strip.crop(7, 57)) for strip in wanted[3:12]]
+        assert [_cells(strip) for strip in dialog.render_lines(part)] == expected
+
+
+async def test_behind_a_dialog_only_lines_that_have_changed_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = LiverlApp(FakeSource())
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.take(view(gpus=(gpu(0), gpu(1), gpu(2))))
+        await settle(pilot)
+        await press(pilot, "q")
+        await settle(pilot)
+        await pilot.pause(0.05)
+        lines: list[int] = []
+        render = SeenThrough.render_lines
+
+        def counted(self: SeenThrough[Any], crop: Region) -> list[Strip]:
+            strips = render(self, crop)
+            lines.append(len(strips))
+            return strips
+
+        monkeypatch.setattr(SeenThrough, "render_lines", counted)
+        monkeypatch.setattr(
+            BackgroundScreen, "__rich_console__", None
+        )  # Textual's own draws the whole screen
+        # The first and the last line of the pane of GPUs, and none between them.
+        app.take(view(gpus=(gpu(0, power_w=111.0), gpu(1), gpu(2, power_w=112.0))))
+        await until(pilot, lambda: bool(lines))
+        await settle(pilot)
+        assert sum(lines) <= 3, "of 40"
+
+
+async def test_a_covered_screen_draws_nothing_and_shows_the_newest_state_on_top_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = LiverlApp(FakeSource())
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.take(view(gpus=(gpu(0),)))
+        await settle(pilot)
+        drawn: list[str] = []
+        compose = CellPanel.update
+
+        def counted(self: CellPanel) -> None:
+            before = self.changes_drawn
+            compose(self)
+            if self.changes_drawn != before:
+                drawn.append(type(self.screen).__name__)
+
+        monkeypatch.setattr(CellPanel, "update", counted)
+        await press(pilot, "E")
+        await settle(pilot)
+        assert not isinstance(app.screen, Dashboard)
+        drawn.clear()
+        app.take(view(at=NOW + 9, step=8, gpus=(gpu(0, power_w=123.0),)))
+        await settle(pilot)
+        assert "Dashboard" not in drawn
+        # A pane that draws nothing for a view that it has already is drawn as well.
+        monkeypatch.setattr(GpusPane, "show", lambda _pane, _view: None)
+        await press(pilot, "escape")
+        await settle(pilot)
+        assert isinstance(app.screen, Dashboard)
+        assert "123" in app.screen.query_one(GpusPane).text
 
 
 async def test_what_changes_behind_toasts_and_dialogs_stays_behind_them() -> None:

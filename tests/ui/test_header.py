@@ -85,6 +85,25 @@ def test_header_and_status_say_one_time_left(step_seconds: float) -> None:
     assert said and f"  ETA {said}  " in first(shown)
 
 
+@pytest.mark.parametrize(("speed", "left"), [(1.0, "13m"), (2.0, "6m30s"), (0.5, "26m")])
+def test_the_time_left_of_a_recording_is_that_of_who_looks(speed: float, left: str) -> None:
+    state = snapshot(step_seconds=60.0)
+    assert f"ETA {left}" in first(View("demo", snapshot=state, playing="2s of 25s", speed=speed))
+
+
+def test_the_clock_of_a_recording_is_whole_on_a_small_screen() -> None:
+    state = snapshot(step_seconds=60.0)
+    shown = View("demo", snapshot=state, playing="12s of 25s ×2, its clock 20:06:55")
+    assert "▶ demo 12s of 25s ×2, its clock 20:06:55" in first(shown)
+    assert all("▶ demo 20:06:55" in first(shown, width) for width in (60, 80))
+    why = (
+        "the recording has ended: 5 of 5 steps, reward 0.00, its clock 20:06:55; { goes back, | plays it again, "
+        "q quits"
+    )
+    (row, *_) = below(View("demo", why, state), state, 80)
+    assert row == "5 of 5 steps, its clock 20:06:55; { goes back, | plays it again, q quits"
+
+
 def test_a_run_under_way() -> None:
     text = first(view(step_seconds=60.0, attempt=2))
     for part in (

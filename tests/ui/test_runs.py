@@ -144,6 +144,21 @@ async def test_the_filter_looks_in_names_and_words(root: Path, typed: str, left:
         assert screen.names == left
 
 
+async def test_on_a_small_screen_no_cell_is_cut_in_the_middle_of_a_number(root: Path) -> None:
+    """The time of a run with several attempts was ``1m00s, a…``; which one it is of stands below the list."""
+    async with without_a_run(root, (80, 24)) as screen:
+        path = str(root / "exp/rising")
+        run = replace(screen.pane.runs[path], attempt=3)
+        assert run.attempt_words
+        screen.pane.take([run])
+        await screen.until(lambda: run.attempt_words in screen.text)
+        assert "…" not in screen.line("rising") and screen.line("rising").rstrip().endswith("1m00s")
+        screen.pane.take_best(path, "best: step 9, validation 0.5 (val)")
+        await screen.until(lambda: "best checkpoint: step 9, validation 0.5 (val)" in screen.text)
+        screen.pane.take_best(path, "no checkpoint")
+        await screen.until(lambda: "checkpoints: no checkpoint" in screen.text)
+
+
 async def test_the_best_reward_is_on_top_when_it_sorts(root: Path) -> None:
     async with without_a_run(root) as screen:
         screen.pane.sort_by("reward")

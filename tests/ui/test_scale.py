@@ -9,12 +9,12 @@ import pytest
 from kit import pilots
 from kit.crowd import HEADS, Crowd
 from kit.screens import NOW, FakeSource, settle
-from textual._compositor import Compositor
 
 from liverl.model import ReplicaSet
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.dashboard import Dashboard
+from liverl_tui.term.cell_diff import ExactCompositor
 from liverl_tui.widgets.base.cells import CellPanel
 from liverl_tui.widgets.base.rows import RowsPane
 
@@ -189,9 +189,9 @@ async def test_moving_the_focus_does_not_draw_the_whole_screen(monkeypatch: pyte
         await press(pilot, "1")
         await settle(pilot)
         whole: list[object] = []
-        drawn = Compositor.render_full_update
+        drawn = ExactCompositor.render_full_update
         monkeypatch.setattr(
-            Compositor,
+            ExactCompositor,
             "render_full_update",
             lambda self, *args, **more: whole.append(self) or drawn(self, *args, **more),
         )

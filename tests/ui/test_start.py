@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from kit.screens import FakeSource, settle, snapshot, view, wait_until
-from textual._compositor import Compositor
 from textual.app import App
 
 from liverl.rundir.layout import RunDir
 from liverl_tui.app import app as app_module
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.app.start import run_interface
+from liverl_tui.term.cell_diff import ExactCompositor
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.frame import Frame
@@ -26,13 +26,13 @@ async def test_what_is_known_is_painted_once_with_everything_in_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn: list[str] = []
-    render = Compositor.render_full_update
+    render = ExactCompositor.render_full_update
 
-    def count(self: Compositor, *args: Any, **kwargs: Any) -> Any:
+    def count(self: ExactCompositor, *args: Any, **kwargs: Any) -> Any:
         drawn.append(app.screen.query_one(ReplicasPane).text)
         return render(self, *args, **kwargs)
 
-    monkeypatch.setattr(Compositor, "render_full_update", count)
+    monkeypatch.setattr(ExactCompositor, "render_full_update", count)
     monkeypatch.setattr(app_module, "HOLD_S", 3600.0)  # it is not painted because that took too long
     painted: list[bool] = []
     app = LiverlApp(FakeSource(), first=snapshot(), painted=lambda: painted.append(app.held))

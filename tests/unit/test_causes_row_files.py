@@ -16,7 +16,8 @@ from liverl.causes import catalogue
 from liverl.causes.catalogue import ROWS, load, packed, row_files
 from liverl.causes.match import Matcher
 from liverl.causes.row_files import GENERAL, RowsError, read_rows
-from liverl.causes.signature import Signature
+from liverl.causes.signature import Signature, outlines_of
+from liverl.observe.live_logs.watched import watched
 
 ROW = """\
 [[row]]
@@ -296,7 +297,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "changed at its end": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
     "of another form": lambda data: b"liverl rows 0\n" + data.partition(b"\n")[2],
     "noise": lambda data: bytes(range(256)),
-    "its head alone": lambda data: data[: len(b"liverl rows 2\n") + 64],
+    "its head alone": lambda data: data[: len(b"liverl rows 3\n") + 64],
 }
 
 
@@ -366,6 +367,20 @@ def test_what_is_held_outlives_its_files(
         path.write_text("[new-form]\n")
     assert held.rows() == first or not copied
     assert [row.id for row in held.rows()] == ["ended", "ended-otherwise", "gone"] and reads == [2]
+
+
+def test_outlines_are_read_without_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = packed(ROWS, tmp_path / "cache")
+    expected = outlines_of(held.rows())
+    monkeypatch.setattr(catalogue, "_unpack", lambda body: pytest.fail("rows were unpacked"))
+    assert held.outlines() == expected and len(expected) > 100
+    assert packed(ROWS, tmp_path / "cache").outlines() == expected
+
+
+def test_the_outlines_of_our_rows_are_those_of_the_rows() -> None:
+    assert catalogue.outlines() == outlines_of(catalogue.rows())
+    assert {row.outline for row in watched(catalogue.rows())} == {*watched(catalogue.outlines())}
+    assert len(catalogue.outlines()) > 100
 
 
 def test_a_matcher_gets_its_rows_when_it_is_asked(folder: Path, tmp_path: Path) -> None:

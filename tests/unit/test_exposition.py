@@ -22,7 +22,8 @@ from liverl.config import load_config, resolved
 from liverl.exposition import server as metrics_server
 from liverl.exposition.series import SERIES, UP, UP_HELP, exposition
 from liverl.exposition.server import AGAIN_S, HOST, LOOK_S, MetricsServer, Unusable, read_token
-from liverl.model import DiskStatus, Snapshot, Symptom
+from liverl.model import DiskStatus, Snapshot, Symptom, TrialsStatus
+from liverl.model_trials import EarlierTrials
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan
 from liverl.preflight.metrics import checks
@@ -77,6 +78,21 @@ def test_values() -> None:
         assert found[f"liverl_{name}"] == pytest.approx(value), name
     assert samples(seen, live=False)["liverl_up"] == 0
     assert samples(through_sessions())["liverl_requests_total{carrier=sessions}"] == 817
+
+
+def test_discarded_trials_are_told_apart() -> None:
+    """Those of a step that a resumed run began again: the interface leaves them out, and both can be had from here."""
+    gone = EarlierTrials(total=5, finished=3, cut_off=2, zero_tool_calls=1)
+    trials = TrialsStatus(total=30, running=4, finished=22, cut_off=4, zero_tool_calls=6, earlier=gone)
+    found = samples(snapshot(trials=trials))
+    for state, every, left_out in (("running", 4, 0), ("finished", 22, 3), ("cut_off", 4, 2)):
+        labels = f"{{state={state}}}"
+        assert (found[f"liverl_trials{labels}"], found[f"liverl_trials_discarded{labels}"]) == (
+            every,
+            left_out,
+        )
+    assert found["liverl_trials_without_tool_calls"] == 6
+    assert found["liverl_trials_discarded_without_tool_calls"] == 1
 
 
 def test_what_is_not_known_has_no_sample() -> None:

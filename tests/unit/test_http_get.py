@@ -272,6 +272,24 @@ async def test_no_answer_in_time_and_nobody_who_listens() -> None:
         await asked(server.url)
 
 
+async def test_a_connection_that_is_not_made_in_time_is_no_answer() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        place = listening.getsockname()
+        waiting = [socket.socket() for _ in range(4)]  # more than it holds: the kernel answers no further one
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(place)
+        try:
+            async with asyncio.timeout(60.0):
+                with pytest.raises(TimeoutError):
+                    await Getter().get(f"http://127.0.0.1:{place[1]}/m", 0.01)
+        finally:
+            for one in waiting:
+                one.close()
+
+
 # -- kept connections
 
 
@@ -284,6 +302,27 @@ async def test_a_connection_that_the_server_has_closed_is_opened_again() -> None
         assert server.connections == 2
         getter.close()
         await server.ended.get()
+
+
+async def test_an_answer_that_is_late_on_a_kept_connection_is_not_asked_for_again() -> None:
+    getter, loop = Getter(), asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/m"
+        async with asyncio.timeout(60.0):
+            first = loop.create_task(getter.get(url, 20.0, kept=True))
+            connection = (await loop.sock_accept(listening))[0]
+            await loop.sock_recv(connection, 4096)
+            await loop.sock_sendall(connection, PLAIN)
+            assert await first == (200, "ok")
+            with pytest.raises(TimeoutError):
+                await getter.get(url, 0.01, kept=True)
+            assert await loop.sock_recv(connection, 4096) != b"", "it was asked over the same connection"
+            assert await loop.sock_recv(connection, 4096) == b"", "which is closed then"
+        connection.close()
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    getter.close()
 
 
 async def test_requests_at_the_same_time_have_a_connection_each() -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from liverl.observe.trials.query import EARLIER
 from liverl_tui.screens.help import STATES, help_rows
 from liverl_tui.text.legend import LEGEND
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows, replica_rows, trial_groups, trial_rows
+from liverl_tui.widgets.runs.list import _SHORT
 
 PICTURES = Path(__file__).parents[1] / "ui" / "pictures"
 # Lines, bars, curves, dots of cut texts, and what a label's words stand beside: no mark by itself.
@@ -53,6 +55,18 @@ def test_each_glyph_that_a_dashboard_shows_is_in_its_help(picture: Path) -> None
     unknown = {character for character in shown if ord(character) > 127} - DRAWN - set(told)
     assert not unknown
     assert "●" in shown and "replica" in shown, "the picture is read"
+
+
+def test_each_short_word_for_a_course_is_in_the_help_of_the_runs() -> None:
+    named = {mark for _, marks in LEGEND["runs"] for one in marks for mark in one.marks}
+    assert {*_SHORT.values()} <= named
+    assert "few fail" in "\n".join(row.text for row in help_rows(("runs", "app")))
+
+
+def test_the_documents_name_the_field_for_trials_of_an_earlier_attempt() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    for page in ("interface.md", "guides/trials.md"):
+        assert f"`{EARLIER}=any`" in (docs / page).read_text(), page
 
 
 @pytest.mark.parametrize("scope", list(LEGEND))

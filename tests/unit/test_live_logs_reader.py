@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from kit.live_logs import Followed
 
+from liverl.causes.catalogue import outlines, rows
+from liverl.causes.match import Matcher
 from liverl.logs.access_lines import UPDATES
 from liverl.logs.last_lines import TailIndex
 from liverl.logs.records import RecordReader
+from liverl.observe.live_logs import reader
 from liverl.observe.live_logs.counting import MOST_KEYS, SLOT_S, Counter
 from liverl.observe.live_logs.facts import WINDOW_S, LiveLog
 from liverl.observe.live_logs.reader import (
@@ -21,11 +26,13 @@ from liverl.observe.live_logs.reader import (
     LONGEST,
     MOST,
     MOST_FED,
+    OLD_BLOCK,
     RATE,
     FollowedLog,
     LiveLogs,
 )
 from liverl.observe.live_logs.responses import response_of
+from liverl.observe.live_logs.watched import MOST_DULL, DullLines, watched
 from liverl.util.weight_requests import ROUTES
 
 WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
@@ -315,6 +322,22 @@ def test_a_backend_that_takes_over_counts_what_the_one_before_it_saw(tmp_path: P
     assert complaints(facts(again)) == {}, "its age counts from when it was written"
 
 
+def test_answers_behind_lines_without_news_have_the_time_of_their_own_lines(tmp_path: Path) -> None:
+    """Of an old log that repeats a line, more is passed over at a time than has one time."""
+    first = Followed(tmp_path, time.time() - 200.0)
+    index = TailIndex(first.path("r0"))
+    first.write("r0", *["a line without news 7"] * (2 * OLD_BLOCK // 20))
+    index.tick(first.now)
+    first.now += 120.0
+    first.write("r0", *["a line without news 8"] * (OLD_BLOCK // 20), OK)
+    index.tick(first.now)
+    again = Followed(tmp_path, first.now)
+    again.path("r0")
+    one = facts(again, 0)
+    assert one.answered.since(first.now - 60.0) == 1
+    assert one.healthy_at is not None and one.healthy_at >= first.now - 1.0
+
+
 def test_an_old_log_without_an_index_is_passed_over(run: Followed) -> None:
     run.write("r0", BAD, WAIT)
     old = run.now - 2 * WINDOW_S
@@ -366,6 +389,97 @@ def test_a_line_without_an_end_is_no_flood(run: Followed, tail: bytes) -> None:
     with run.path("r0").open("ab") as file:
         file.write(f"\n{BAD}\n".encode())
     assert failed(facts(run)) == {(400, ""): 2}
+
+
+def test_a_line_without_news_hides_none_that_differs_in_its_digits(run: Followed) -> None:
+    """Lines in which nothing was found are not searched again, and are told apart without their digits."""
+    run.path("r0").touch()
+    run.look()
+    with_digits = [row for row in watched(rows()) if re.search(r"\d", row.needle)]
+    assert with_digits
+    for number, row in enumerate(with_digits, 1):
+        other = row.fires.translate(str.maketrans("0123456789", "9999999999"))
+        run.write("r0", *[other] * 3)
+        run.look()
+        run.write("r0", row.fires)
+        assert complaints(facts(run)).get(row.id, 0) >= 1, (number, row.id)
+    run.write("r1", POLL, POLL.replace("200", "204"), BAD.replace("400", "200"))
+    run.look()
+    run.write("r1", BAD)
+    assert failed(run.look()[1]) == {(400, ""): 1}
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [OK, "Avg generation throughput: 7.5 tokens/s", "step:7 - reward 1", "method=POST x status_code=200 y"],
+)
+def test_a_sign_of_work_is_one_each_time(run: Followed, sign: str) -> None:
+    run.path("r0").touch()
+    run.look()
+    for _ in range(3):
+        run.write("r0", sign)
+        assert facts(run).healthy_at == run.now
+
+
+def test_what_is_known_of_one_log_changes_nothing_of_another(run: Followed, tmp_path: Path) -> None:
+    lines = [line for row in watched(rows()) for line in ("a line without news 7", row.spares, row.fires, OK)]
+    for name in ("r0", "r1"):
+        run.path(name).touch()
+        run.look()
+        for number in range(0, len(lines), 40):
+            run.write(name, *lines[number : number + 40])
+            run.look()
+    first, second = run.live.facts
+    assert complaints(first) == complaints(second) and len(complaints(first)) > 10
+    assert failed(first) == failed(second)
+
+
+def test_among_many_lines_without_news_each_other_one_of_an_old_log_is_read(run: Followed) -> None:
+    """What was written before the backend began is read in small blocks, and in large ones where lines repeat."""
+    dull = ["a line without news 7"] * (OLD_BLOCK // 10)
+    run.write("r0", *dull, OK, *dull, BAD, *dull, WAIT, *dull, BAD, OK)
+    one = facts(run)
+    assert (failed(one), list(complaints(one).values())) == ({(400, ""): 2}, [1])
+    assert (one.answered.since(0), one.left_out) == (2, 0) and one.healthy_at is not None
+
+
+def test_lines_without_news_are_searched_once(run: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that prints one line without an end costs next to nothing."""
+    searched: list[bytes] = []
+
+    def search(block: bytes, kinds: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool | None:
+        searched.append(kinds)
+        return whole_search(block, kinds, needles)
+
+    whole_search = reader._matters
+    monkeypatch.setattr(reader, "_matters", search)
+    run.path("r0").touch()
+    run.look()
+    for number in range(20):
+        run.write("r0", *[f"step {number} of {10**6} is done"] * 100)
+        run.look()
+    assert [kinds.strip() for kinds in searched] == [b"step  of  is done"]
+
+
+def test_lines_that_never_come_again_do_not_fill_the_memory() -> None:
+    dull = DullLines()
+    for number in range(40):
+        lines = {f"{number} {other} {'x' * 90}".encode() for other in range(500)}
+        assert dull.others(lines) == lines
+        dull.add(lines)
+        assert dull.others(lines) == set() and dull.size <= MOST_DULL
+    large = {b"x" * (MOST_DULL + 1)}
+    dull.add(large)
+    assert dull.others(large) == large and dull.size <= MOST_DULL
+
+
+def test_a_log_without_news_is_read_without_the_rows(run: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To unpack all rows takes 10 ms and some MiB, which most backends need never."""
+    run.live = LiveLogs(run.run_dir, Matcher(lambda: pytest.fail("rows were unpacked"), outlines))
+    run.path("r0").touch()
+    run.look()
+    run.write("r0", "a line without news", OK)
+    assert facts(run).answered.since(0) == 1
 
 
 def test_records_across_blocks(run: Followed) -> None:

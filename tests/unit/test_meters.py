@@ -55,6 +55,20 @@ def test_a_history_shows_fifteen_minutes_at_every_width(width: int) -> None:
     assert cells[-1] == "▇"
 
 
+@given(st.lists(st.tuples(st.integers(0, 1200), SHARES), max_size=30), st.sampled_from(WIDTHS))
+def test_a_history_drawn_in_several_widths_in_turn_is_that_of_each(
+    samples: list[tuple[int, float]], other: int
+) -> None:
+    history, known = History(), History()
+    for at, share in samples:
+        history.add(NOW + at, share)
+        known.add(NOW + at, share)
+        for width in (WIDTHS[0], other):
+            fresh = History()
+            fresh._sums = dict(known._sums)
+            assert history.cells(width, NOW + at) == fresh.cells(width, NOW + at)
+
+
 def test_a_history_moves_by_one_column_and_only_when_its_time_is_over() -> None:
     history = History()
     for second in range(0, 1000, 5):

@@ -40,6 +40,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
         PROTOCOL,
     ),  # against which the clock of a node is compared
     "backend/liverl/hosts/node_facts.py": (1, PROTOCOL),
+    "liverl_tui/data/config_change.py": (1, PROTOCOL),  # when a batch job ends, as the user says
     "backend/liverl/observe/boot/replica_stages.py": (1, STAMPS),
     "backend/liverl/observe/clock_jumps.py": (
         1,

@@ -84,7 +84,7 @@ _LINES = st.sampled_from(
         "e:usage 0.25", "e:usage 0.75", 'e:done{why="abort"} 3', 'e:done{why="stop"} 3', 'e:done{a="b"} 3',
         'e:cache{blocks="7"} 1', 'e:cache{most="3.5"} 1', 'e:sleep{sleep_state="awake"} 1',
         'e:sleep{sleep_state="off"} 1', 'e:info{digest="a"} 1', 'e:info{digest="b"} 1', 'e:asked{route="r"} 2',
-        "other 1",
+        "other 1", "other 22", "# e:new 3", "e:newer 3", "e:new7 1", "e:new\t6", "e:new ", "e:new", "e:new{", "",
     )
 )  # fmt: skip
 
@@ -96,6 +96,14 @@ def test_the_scrapes_before_change_nothing_of_what_one_says(scrapes: list[list[s
     for lines in scrapes:
         text = "\n".join(lines)
         assert parser.parse(text) == parse_engine_metrics(text, names)
+
+
+@pytest.mark.parametrize("line", ["e:new7 1", "e:newer 3", 'e:new_bucket{le="1"} 4', "e:newé 5"])
+def test_a_longer_name_in_the_place_of_a_metric_is_another_one(line: str) -> None:
+    parser = MetricsParser(NAMES)
+    assert parser.parse("other 1\ne:new 3\nother 2").running == 3
+    assert parser.parse(f"other 1\n{line}\nother 2") == EngineFacts()
+    assert parser.parse("other 1\ne:new 4\nother 2").running == 4
 
 
 @given(

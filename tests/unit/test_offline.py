@@ -24,9 +24,10 @@ from liverl.diagnose.where.words import lines
 from liverl.model import Exit, ReplicaSet, ReplicaStatus, Result, Snapshot, StepTime, Symptom, TrialsStatus
 from liverl.observe.metrics.rewards import course_words
 from liverl.observe.trials.scanner import TrialScanner
+from liverl.offline.left import left_of
 from liverl.offline.run import OfflineRun
 from liverl.offline.services import _orphaned_actor
-from liverl.offline.trials import steps_listed
+from liverl.offline.trials import Wanted, listed, listed_of_all, shown, steps_listed
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
 from liverl.rundir import layout
@@ -205,7 +206,19 @@ def test_a_trainer_that_has_ended_with_all_steps_leaves_only_the_run_to_close(
     Journal(tmp_path).service("r0", process.pid, procfs.start_tick(process.pid))
     seen = polled(tmp_path)
     assert (seen.phase, seen.awaits_closing) == (words, words.startswith("training is complete"))
-    assert ("its training is complete" in _adopted(RunDir(tmp_path))) == seen.awaits_closing
+    told = _adopted(RunDir(tmp_path), left_of(tmp_path))
+    assert ("its training is complete" in told) == seen.awaits_closing
+
+
+def test_a_complete_run_without_a_process_is_only_closed(tmp_path: Path) -> None:
+    write_backend(tmp_path, age=190)
+    trainer = service("trainer", "trainer", state="stopped", pid=None, members=(), exit=Exit(0))
+    write_snapshot(tmp_path, step=20, total_steps=20, services=(trainer,))
+    assert left_of(tmp_path) == "complete"
+    told = _adopted(RunDir(tmp_path), "complete")
+    assert "is being closed" in told and "again" not in told
+    write_snapshot(tmp_path, step=19, total_steps=20, services=(trainer,))
+    assert left_of(tmp_path) == "nothing"
 
 
 def test_the_services_that_still_run_are_named(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
@@ -456,6 +469,25 @@ def test_trials_go_on_while_something_lives(tmp_path: Path, process: subprocess.
     Journal(tmp_path).service("trainer", process.pid, procfs.start_tick(process.pid))
     trials = polled(tmp_path).trials
     assert (trials.running, trials.cut_off) == (1, 0)
+
+
+@pytest.mark.parametrize(("lives", "cut"), [("trainer", False), ("r0", True)])
+def test_trials_end_with_the_trainer_that_runs_them(
+    lives: str, cut: bool, tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    """A replica that outlives its backend and its trainer finishes no trial. The lists of trials say the same."""
+    write_backend(tmp_path)
+    write_trials(tmp_path)
+    write_snapshot(tmp_path, services=(service("r0", "replica"), service("trainer", "trainer")))
+    Journal(tmp_path).service(lives, process.pid, procfs.start_tick(process.pid))
+    seen, run = polled(tmp_path), RunDir(tmp_path)
+    assert seen.state == "unsupervised"
+    assert (seen.trials.running, seen.trials.cut_off) == ((0, 1) if cut else (1, 0))
+    of_step = listed(run, seen, False, Wanted(), 3, 9, slow=False)
+    of_all = listed_of_all(run, seen, False, Wanted(), 9, None)
+    one = shown(run, seen, False, "open-0")
+    states = {head.name: head.state for found in (of_step, of_all) for head in found.trials}
+    assert {states["open-0"], one.trial.state} == {"cut_off" if cut else "running"}
 
 
 def test_a_snapshot_of_an_earlier_attempt_or_version_does_not_count(tmp_path: Path) -> None:

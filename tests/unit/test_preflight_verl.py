@@ -358,6 +358,27 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     assert "set ray.address to use that" in check.fix
 
 
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_port_that_is_taken_without_a_listener_is_explained(connected: bool, tmp_path: Path) -> None:
+    """By the local end of a connection, or by a socket that does not listen yet, which no list of the kernel has."""
+    with socket.socket() as server, socket.socket() as taken:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        taken.bind(("127.0.0.1", 0))
+        number = taken.getsockname()[1]
+        if connected:
+            taken.connect(server.getsockname())
+        key = "infrastructure.litellm_port"
+        spec = ServiceSpec("proxy", "proxy", ("x",), ports=(PortSpec("http", number, key=key),))
+        (check,) = port_checks(Plan("p/n", str(tmp_path), "verl", (), (spec,), None, 1))
+    assert check.status == "fail" and "Address already in use" in check.text
+    assert "\n" not in check.text and f"end the process that holds port {number}" in check.fix
+    if connected:
+        assert f"a connection of pid {os.getpid()} (user " in check.text
+    else:
+        assert "no process that is visible from here listens" in check.text and "ss -Htanp" in check.fix
+
+
 REPLICAS, TORCH, RAY = "vLLM replicas require no token", "torch's processes", "Ray's own token"
 DIGEST = "vLLM reports no digest of its weights"
 

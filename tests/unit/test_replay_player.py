@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from liverl.diagnose.tracker import Rule, Window
+from liverl.logs.times import TimeIndex
 from liverl.model import Snapshot, Symptom
 from liverl.replay import player as player_module
 from liverl.replay.archive import Recording, RecordingError, read
 from liverl.replay.clock import ReplayClock
 from liverl.replay.player import Player
 from liverl.replay.tables import Row, Table
+from liverl.replay.timeline import changes
 from liverl_tui.cli.demo import PACKAGED, RECORDINGS
 
 NOW = 1_500_000_000.0  # Unix time at which the replay is shown
@@ -123,6 +125,25 @@ def test_times_are_those_of_the_replay(begun: tuple[Player, Snapshot]) -> None:
     for path in player.run.path.rglob("*.log"):
         assert path.stat().st_mtime <= NOW
         assert float(path.with_name(path.name + ".idx").read_text().split()[-1]) <= NOW
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_line_of_a_log_has_the_time_at_which_it_was_recorded(name: str, tmp_path: Path) -> None:
+    """Also of lines that came within a second: or two logs would not be merged in their order."""
+    recording = read(PACKAGE.with_name(f"{name}.tar.xz"))
+    clock = ReplayClock(recording.about.begin, NOW)
+    player = Player(recording, tmp_path, clock)
+    player.begin()
+    player.state(player.end)
+    written: dict[str, list[float]] = {}  # log -> when each of its bytes was
+    for change in changes(recording.growth, recording.files, recording.about.begin):
+        if change.path.endswith(".log") and change.data and change.at <= player.end:
+            written.setdefault(change.path, []).extend([clock.shown(change.at)] * len(change.data))
+    assert written
+    for path, times in written.items():
+        index = TimeIndex(player.run.path / path)
+        for offset in {0, len(times) - 1, *range(0, len(times), 997)}:
+            assert index.time_at(offset) == pytest.approx(times[offset], abs=0.11), (path, offset)
 
 
 def test_the_run_goes_on_and_the_files_with_it(recording: Recording, tmp_path: Path) -> None:

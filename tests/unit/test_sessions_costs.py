@@ -6,18 +6,22 @@ import gc
 import subprocess
 import threading
 from array import array
+from datetime import datetime
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from liverl.sessions import id_text, short_writes
-from liverl.sessions.canonical import HeadCache, heads, read_body
+from liverl.sessions.canonical import HeadCache, arguments_text, heads, read_body
 from liverl.sessions.id_text import Prompt, Texts, ids_json
 from liverl.sessions.messages import Call, Chat, Message, openai_message
-from liverl.sessions.sampling import _most_letters
+from liverl.sessions.sampling import _OF_BYTE, Overflow, _most_letters, require_short
 from liverl.sessions.short_writes import ShortWrites
+from liverl.util.jinja_dialect import environment
 from liverl.util.json_limits import letters_of
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5)
@@ -59,15 +63,17 @@ def test_an_earlier_prompt_of_an_owner_that_has_grown_is_its_own_ids() -> None:
 def test_of_texts_only_so_many_bytes_are_kept_and_none_of_owners_that_are_gone() -> None:
     texts, owners = Texts(most=40), [Owner() for _ in range(3)]
     for owner in owners:
-        assert texts.of(owner, array("i", [1] * 9)) == b"1," * 9
+        assert b"".join(texts.of(owner, array("i", [1] * 9), 9)) == b"1," * 9
     assert texts.size == 36, "the first one is written anew"
-    assert texts.of(owners[0], array("i", [1] * 10)) == b"1," * 10
+    assert b"".join(texts.of(owners[0], array("i", [1] * 10), 10)) == b"1," * 10
     assert texts.size == 38
     owner = owners.pop(0)
     del owner
     gc.collect()
     assert texts.size == 18
-    assert texts.of(owners[0], array("i", [1] * 30)) == b"1," * 30, "larger than all that may be kept"
+    assert b"".join(texts.of(owners[0], array("i", [1] * 30), 30)) == b"1," * 30, (
+        "larger than all that may be kept"
+    )
     assert texts.size == 0
 
 
@@ -77,8 +83,38 @@ def test_only_the_end_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(id_text, "_written", lambda ids: written.append(len(ids)) or write(ids))
     owner, texts = Owner(), Texts()
     for count in (100, 150, 150):
-        texts.of(owner, array("i", range(count)))
+        texts.of(owner, array("i", range(count)), count)
     assert written == [100, 50]
+
+
+# -- templates
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ m.role }} {{ m.nothing }} {{ m.nothing is defined }} {{ m.a.b.c }}",
+        "{{ m.items is callable }} {{ m['items'] }}",
+        "{{ m.keys() | list }} {{ m.get('role') }} {{ m.__class__ }} {{ m.a.__init__ is defined }}",
+        "{{ m.pop('role') }}",
+        "{{ m.nothing.more }}",
+        "{{ m.update({'role': 'x'}) }}",
+        "{{ other.role }} {{ other.nothing is defined }}",
+    ],
+)
+def test_a_template_sees_of_a_message_what_it_sees_in_jinjas_own_sandbox(text: str) -> None:
+    class Other(dict[str, str]):
+        role = "an attribute"
+
+    def rendered(environment: Environment) -> str:
+        message = {"role": "user", "items": 3, "a": {"b": 1}}
+        try:
+            return environment.from_string(text).render(m=message, other=Other(role="an item"))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    ours = environment(lambda words: None, datetime.now)
+    assert rendered(ours) == rendered(ImmutableSandboxedEnvironment())
 
 
 # -- requests that repeat their history
@@ -104,6 +140,27 @@ def test_digests_are_those_of_each_request_alone(requests: list[tuple[Chat, str]
         found = known.heads(chat, lane)
         assert found == heads(chat, lane)
         found.clear()  # what a caller does with them changes nothing
+
+
+@given(CHATS)
+def test_no_request_has_more_letters_than_its_bytes_say(chat: Chat) -> None:
+    body = {"messages": [openai_message(each) for each in chat.messages], "tools": list(chat.tools)}
+    assert letters_of(body) <= _OF_BYTE * len(msgspec.json.encode(body))
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a":1e15}', '{"a":[1e15,1e15]}', '{"a":1E9,"b":NaN}', '{"a":-1e999}']
+)
+def test_arguments_in_their_one_spelling_have_no_more_letters_than_their_bytes_say(arguments: str) -> None:
+    assert len(arguments_text(arguments)) <= _OF_BYTE * len(arguments)
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_request_that_is_too_long_is_refused_whether_its_bytes_are_known(size: int) -> None:
+    chat = Chat((Message("user", "x" * 1000),), size=10 * size)
+    with pytest.raises(Overflow):
+        require_short(chat, 20)
+    require_short(chat, 2000)
 
 
 @given(CHATS)

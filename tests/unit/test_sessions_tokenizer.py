@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -452,7 +453,7 @@ async def test_a_tokenizer_that_breaks_is_given_up_and_nobody_is_refused(
 
         local = one.host.tokenizers.of("m").local  # type: ignore[union-attr]
         assert local is not None
-        monkeypatch.setattr(local, "_tokenizer", SimpleNamespace(encode_batch=breaks, decode=breaks))
+        monkeypatch.setattr(local, "_tokenizer", SimpleNamespace(encode_batch_fast=breaks, decode=breaks))
         await one.talk("task-00000002", 3)
         assert one.facts.route == "replicas" and "ValueError: broken" in one.facts.why
     monkeypatch.setattr(LocalTokens, "text", breaks)
@@ -874,7 +875,7 @@ class _Panic(BaseException):
     """As the tokenizer's package raises."""
 
 
-@pytest.mark.parametrize("name", ["encode_batch", "decode"])
+@pytest.mark.parametrize("name", ["encode_batch_fast", "decode"])
 def test_a_panic_of_the_tokenizer_is_a_failure_of_it(tmp_path: Path, name: str) -> None:
     local, raised = (
         LocalTokens(read_model_files(write_model(tmp_path))),
@@ -885,13 +886,65 @@ def test_a_panic_of_the_tokenizer_is_a_failure_of_it(tmp_path: Path, name: str) 
         raise raised[0]
 
     local._tokenizer = SimpleNamespace(**{name: fails})
-    work = partial(local.ids, "a") if name == "encode_batch" else partial(local.word, 1)
+    work = partial(local.ids, "a") if name == "encode_batch_fast" else partial(local.word, 1)
     with pytest.raises(TemplateFailed, match="chunk size"):
         work()
     for passes in (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
         raised[0] = passes()  # type: ignore[assignment,call-overload]
         with pytest.raises(passes):
             work()
+
+
+@pytest.mark.parametrize("text", ["", END, f"{END}a", "a" + END, f" a {END}\n b\n{END}{END} c ", "no token"])
+def test_parts_of_a_prompt_have_the_ids_of_the_whole(tmp_path: Path, text: str) -> None:
+    local = LocalTokens(read_model_files(write_model(tmp_path)))
+    (stop,) = local.ids(END)
+    whole = local.ids(text)
+    local.cut_at(stop)
+    assert local._cut is not None
+    assert local.prompt_ids(text) == whole
+
+
+@pytest.mark.parametrize("added", ["", f"x{END}", f"{END}x", f"{END}{END}"])
+def test_the_end_of_a_reply_is_found_by_counting_or_by_places(tmp_path: Path, added: str) -> None:
+    from tokenizers import AddedToken
+
+    local = LocalTokens(read_model_files(write_model(tmp_path)))
+    (stop,) = local.ids(END)
+    if added:
+        local._tokenizer.add_tokens([AddedToken(added, normalized=False)])
+    for text in (END, f"a{END}b", f"x{END}xx{END}x", f"{END}{END}{END}", f"{END}x{END}x{END}b{END}{END}"):
+        encoding = local._encoding(text)
+        for begin in [each.start() for each in re.finditer(re.escape(END), text)]:
+            cut = begin + len(END)
+            place = encoding.char_to_token(cut - 1)
+            wanted = place if encoding.ids[place] == stop else None
+            assert local._end(text, cut, END, stop) == (wanted, encoding.ids)
+
+
+def test_a_part_that_all_prompts_have_is_encoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, encoded = LocalTokens(read_model_files(write_model(tmp_path))), []
+    (stop,) = local.ids(END)
+    local.cut_at(stop)
+    encode = local._ids
+    monkeypatch.setattr(local, "_ids", lambda text: encoded.append(text) or encode(text))
+    for number in range(3):
+        local.prompt_ids(f"the system prompt{END} task {number}")
+    assert encoded == ["the system prompt", *(f"{END} task {number}" for number in range(3))]
+
+
+@pytest.mark.parametrize("added", [f"x{END}", f"x{END[:3]}", f"{END}x"])
+def test_no_prompt_is_cut_where_another_token_may_stand(tmp_path: Path, added: str) -> None:
+    local = LocalTokens(read_model_files(write_model(tmp_path)))
+    (stop,) = local.ids(END)
+    from tokenizers import AddedToken
+
+    local._tokenizer.add_tokens([AddedToken(added, normalized=False)])
+    local.cut_at(stop)
+    for text in (f"a{added}b", f"a{END}x", f"x{END}b"):
+        assert local.prompt_ids(text) == local._ids(text)
 
 
 def test_kept_ids_have_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,16 @@ def dialogue(count: int, tools: Sequence[dict[str, Any]] = (TOOL,)) -> Turns:
     return turns
 
 
+def test_a_branch_repeats_no_message_of_the_turn_that_it_leaves(tmp_path: Path) -> None:
+    turns = dialogue(3)
+    chat, _ = turns[2]
+    other = asked([*chat.messages, said("Another reply."), Message("user", "And?")], (TOOL,))
+    path = write(tmp_path, [*turns, (other, recorded(9, said("Well.")))])
+    first, second, third, branch = (each["session"]["shared"] for each in records(path))
+    assert (first, second, third) == (0, 3, 5)
+    assert branch == len(chat.messages), "all that the third turn was asked"
+
+
 class Agent:
     """Does what agents do: goes on, asks beside it, edits, forgets, branches, resends its replies in another form."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -40,6 +41,7 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
 from liverl_tui.text.facts import trial_counts
 from liverl_tui.text.trial_phases import phase_words
+from liverl_tui.widgets.dashboard.trial_steps import StepReader
 
 
 def head(name: str = "a", **more: Any) -> TrialHead:
@@ -184,6 +186,12 @@ def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(ru
     assert (not_again.total, not_again.earlier) == (0, 1), "step 2 was not reached again"
     with pytest.raises(NothingToExport):
         trials_of(run.dir, False, 2, EVERY, state.trials)
+    for step, marked in ((1, {"a-0a1b2c": True, "b-0a1b2c": False}), (2, {"a-0a1b2c": True})):
+        pane = StepReader(lambda work, **_: asyncio.run(work), lambda: run.dir.path, lambda: None)
+        pane.open(step)
+        assert {head.name: head.earlier for head in pane.heads(state.trials)} == marked, (
+            "the pane of the step"
+        )
     counted = (
         "- trials: 1, 1 of them finished, 1 without a tool call; 2 more of an earlier attempt are not counted"
     )

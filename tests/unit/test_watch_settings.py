@@ -215,7 +215,8 @@ def test_rules_on_settings_judge_a_watched_run(parser: str, title: str, fix: str
     """Its parser and what its trainer takes trials to be sampled with. No key of ours is named: none sets them."""
     folder = tmp_path / "repo"
     folder.mkdir()
-    (folder / "train.log").write_text(DUMP + STEP)
+    now_stamp = time.strftime("%m-%d %H:%M:%S")
+    (folder / "train.log").write_text(DUMP.replace("11-21 00:20:17", now_stamp) + STEP)
     if parser:
         (folder / "harbor_verl_sync.yaml").write_text(f"tool-call-parser: {parser}\n")
     for number in range(4):

@@ -14,9 +14,11 @@ from kit.screens import service, snapshot
 
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
 from liverl.watch.folder import Surveyor
+from liverl.watch.log_times import LogTimes
 from liverl.watch.scene import SceneFinder
-from liverl.watch.standing import NOT_HERE, ONLY_LOGS, at_rest
+from liverl.watch.standing import NOT_HERE, ONLY_LOGS, READING, at_rest
 from liverl.watch.target import Target
+from liverl.watch.units import UNSEEN
 from liverl.watch.watcher import Watcher
 from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import replica_words
@@ -71,11 +73,18 @@ def laid(folder: Path, what: Path | dict[str, str], age: float) -> Path:
     [
         (VERL, 0.0, "done", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
         (VERL, DAY, "done", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
-        (HANG, 0.0, "running", "No progress for 5 h 24 min", ["log:hangs"]),
+        # copied a moment ago: its own stamps are old, and so are the steps behind the last one
+        (HANG, 0.0, "stopped", "No progress for 5 h 24 min", ["log:hangs"]),
         (HANG, DAY, "stopped", "No progress for 5 h 24 min", ["log:hangs"]),
         (EARLY, 0.0, "stopped", "without an error after step 25 of 100", ["log:epochs-too-few"]),
         (EARLY, DAY, "stopped", "without an error after step 25 of 100", ["log:epochs-too-few"]),
-        (METRICS, 0.0, "running", "step 41/120: training", ["weights_not_delivered"]),
+        (
+            METRICS,
+            0.0,
+            "stopped",
+            "The log stops at step 40 of 120",
+            ["weights_not_delivered", "log:log-stops"],
+        ),
         (
             METRICS,
             DAY,
@@ -121,6 +130,62 @@ def test_a_run_that_hangs_while_its_process_is_seen_to_write(tmp_path: Path) -> 
     with (folder / HANG.name).open("a"):
         now = seen(folder)
     assert now.state == "running" and [one.id for one in now.symptoms] == ["log:hangs"]
+
+
+def test_a_log_that_was_copied_is_as_old_as_its_stamps(tmp_path: Path) -> None:
+    """A dead engine and its trainer, copied a moment ago: nothing of them runs, and the alerts are as old as the lines
+    that prove them. The engine is no task."""
+    now = seen(laid(tmp_path / "run", DATA / "doctor/P01-dead-engine", 0.0))
+    assert now.state == "failed"
+    states = {one.name: (one.kind, one.state) for one in now.services}
+    assert states == {
+        "vllm_0": ("replica", "failed"),
+        "trainer": ("trainer", "stopped"),
+        "slurm-48211": ("task", "failed"),
+    }
+    assert all(" days" in one.why for one in now.services), [one.why for one in now.services]
+    assert now.symptoms and all(now.at - (one.since or now.at) > DAY for one in now.symptoms)
+
+
+def test_until_its_logs_are_read_a_run_is_not_said_to_be_done(tmp_path: Path) -> None:
+    """All of its steps are in its log, and so is the reason for which an engine of it died."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("verl.log", "vllm_enginecore_killed_exit0.log"):
+        shutil.copy(VERL.with_name(name), folder / name)
+    watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)))
+    now = watcher.poll()
+    assert (now.state, now.phase) == ("stopped", READING)
+    assert seen(folder).state == "failed"
+
+
+def test_what_was_copied_with_old_logs_is_as_old(tmp_path: Path) -> None:
+    """Polls have no stamps: how long a server was polled, its own log does not tell."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("verl.log", "vllm0.log"):
+        shutil.copy(VERL.with_name(name), folder / name)
+    now = seen(folder)
+    words = {one.name: (one.kind, one.state, one.why) for one in now.services}
+    kind, state, why = words["vllm0"]
+    assert (kind, state) == ("replica", "stopped")
+    assert "no process writes its log" in why and " days" in why and UNSEEN not in why
+    times = LogTimes()
+    assert times(folder / "vllm0.log")[1] == (folder / "vllm0.log").stat().st_mtime, "alone it tells nothing"
+    os.utime(folder / "verl.log", (1.0, 1.0))
+    times.together(folder.glob("*.log"))
+    assert times(folder / "vllm0.log")[1] == (folder / "vllm0.log").stat().st_mtime, "of another time"
+
+
+def test_a_log_that_is_seen_to_grow_is_written_now(tmp_path: Path) -> None:
+    """Whatever its stamps say: their clock may be wrong, and what follows them has none."""
+    folder = laid(tmp_path / "run", METRICS, 0.0)
+    log, times = next(folder.rglob("*.log")), LogTimes()
+    before, size = times(log)[1], log.stat().st_size
+    assert before < log.stat().st_mtime - DAY
+    with log.open("a") as file:
+        file.write("x\n")
+    assert times(log) == (size + 2, log.stat().st_mtime)
 
 
 def test_several_launches_of_which_the_newest_hangs(tmp_path: Path) -> None:

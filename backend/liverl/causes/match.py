@@ -10,9 +10,9 @@ from itertools import islice
 import msgspec
 
 from liverl.causes import patterns
-from liverl.causes.catalogue import rows
+from liverl.causes.catalogue import outlines, rows
 from liverl.causes.needles import Needles
-from liverl.causes.signature import Alert, Signature
+from liverl.causes.signature import Alert, Outline, Signature, outlines_of
 from liverl.logs.record import Record
 
 # Characters of a record that are searched: a pattern must not take long on a dump of megabytes
@@ -86,15 +86,24 @@ class Matcher:
     ours, or ours with the rules of a site (``causes.rules``).
 
     Records are matched against ``signatures``: only those are asked whose needle stands in a record. They are indexed,
-    and got if a function gives them, when they are first needed: most backends never judge a log."""
+    and got if a function gives them, when they are first needed: most backends never judge a log. ``outlines`` gives
+    those of the rows without getting these."""
 
-    def __init__(self, signatures: Sequence[Signature] | Callable[[], Sequence[Signature]]) -> None:
-        self._signatures = signatures
+    def __init__(
+        self,
+        signatures: Sequence[Signature] | Callable[[], Sequence[Signature]],
+        outlines: Callable[[], Sequence[Outline]] | None = None,
+    ) -> None:
+        self._signatures, self._outlines = signatures, outlines
 
     @cached_property
     def rows(self) -> Sequence[Signature]:
         """Its rows; their order means nothing."""
         return self._signatures() if callable(self._signatures) else self._signatures
+
+    def outlines(self) -> Sequence[Outline]:
+        """The outlines of its rows, made at each call."""
+        return outlines_of(self.rows) if self._outlines is None else self._outlines()
 
     @cached_property
     def _index(self) -> Needles:
@@ -179,7 +188,7 @@ _NAMES = re.compile(r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\
 @cache
 def whole() -> Matcher:
     """The matcher of the whole catalogue."""
-    return Matcher(rows)
+    return Matcher(rows, outlines)
 
 
 def _match(record: Record, whole: str, signature: Signature) -> Match | None:

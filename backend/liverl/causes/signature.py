@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -34,6 +35,21 @@ class Live(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 0.0
     waits: bool = False
     connects: bool = False
+
+
+class Outline(msgspec.Struct, frozen=True, array_like=True):
+    """In which logs a row of a process that goes on is looked for, and by what. ``live``: whether it has a limit of its
+    own for services that run."""
+
+    needle: str
+    live: bool
+    fails: Fails
+    told_by: Alert
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process goes on after it."""
+        return _alive(self.fails)
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -125,4 +141,20 @@ class Signature(msgspec.Struct, frozen=True):
     @property
     def alive(self) -> bool:
         """Whether the process goes on after it."""
-        return self.fails in ("part", "command", "request")
+        return _alive(self.fails)
+
+    @property
+    def outline(self) -> Outline | None:
+        """Its outline; None if its process does not go on."""
+        if not self.alive and self.live is None:
+            return None
+        return Outline(self.needle, self.live is not None, self.fails, self.told_by)
+
+
+def _alive(fails: Fails) -> bool:
+    return fails in ("part", "command", "request")
+
+
+def outlines_of(rows: Iterable[Signature]) -> tuple[Outline, ...]:
+    """The outlines of these rows, each once."""
+    return tuple(dict.fromkeys(one for one in (row.outline for row in rows) if one is not None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from liverl.control.commands import (
     Arguments,
@@ -28,13 +28,15 @@ from liverl.daemon.reconfigure import Reconfiguration, at_once
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
-from liverl.external.repair import Repair
 from liverl.serving.endpoint import hosted_in_workers, owned_by_verl
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services import operations
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from liverl.external.repair import Repair
 
 Answer = dict[str, Any]  # plain data, sent as JSON
 Change = Callable[[Supervisor, Slot], Awaitable[Answer]]

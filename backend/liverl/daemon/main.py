@@ -61,6 +61,7 @@ from liverl.util.decode import decode_json
 from liverl.util.lock_file import open_lock
 from liverl.util.modes import exclude_others, make_directory
 from liverl.util.process_limit import too_few
+from liverl.util.ticks import until_tick
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
@@ -246,7 +247,7 @@ async def _save(run: Run, who: str) -> None:
 
 async def _heartbeat(directory: OpenDirectory) -> None:
     while True:
-        await asyncio.sleep(HEARTBEAT_S)
+        await asyncio.sleep(until_tick(HEARTBEAT_S))  # with the looks of a quiet run: each wake-up costs
         try:
             await asyncio.to_thread(lambda: touch_backend(directory.path))
         except OSError as error:

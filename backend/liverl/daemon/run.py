@@ -23,10 +23,6 @@ from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.state_writer import StateWriter
 from liverl.daemon.verdict import RunOutcome
 from liverl.exposition.server import MetricsServer
-from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
-from liverl.external.outputs import OutputLinks, RunningScript
-from liverl.external.repair import Repair
-from liverl.hosts.nodes import Nodes
 from liverl.logs.files import ray_logs
 from liverl.model import Breakpoint, Cause, Event, Result, SandboxesEnd, Snapshot
 from liverl.notify.notifier import Notifier, Voice
@@ -34,7 +30,7 @@ from liverl.observe.clock_jumps import ClockJumps
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.volumes import SHARED_MEMORY, Volume, is_low
-from liverl.plan.spec import Plan
+from liverl.plan.spec import Plan, ScriptOutputs
 from liverl.proxy.keys import ensure_metrics_token
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
@@ -44,10 +40,14 @@ from liverl.supervise.services.leader import LeaderProcess
 from liverl.util import redact
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.clocks import Moment
-from liverl.verl.replicas import VerlReplicas
 
 if TYPE_CHECKING:
     from liverl.daemon.retention import Removed, Retention
+    from liverl.external.launch_script import LaunchScript
+    from liverl.external.outputs import OutputLinks
+    from liverl.external.repair import Repair
+    from liverl.hosts.nodes import Nodes
+    from liverl.verl.replicas import VerlReplicas
 
 RETENTION_S = 30.0  # seconds between two looks for steps whose files may go
 CLOCKS_S = 5.0  # seconds between two looks at the clocks
@@ -93,12 +93,13 @@ class Run:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
             supervisor.end_causes.ray_dir = plan.ray.temp_dir
         if plan.script is not None:
-            supervisor.end_causes.logs_moved = partial(_link_logs, OutputLinks(run_dir, plan.script))
+            supervisor.end_causes.logs_moved = partial(_link_logs, _output_links(run_dir, plan.script))
         began_at = started_at or supervisor.now()
-        script = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
+        script = _launch_script(supervisor, plan)
         if script is not None:
             supervisor.end_causes.below = script.ray_logs
-        self.source = source = script or _verl_replicas(supervisor, plan)
+        self._verl = verl = _verl_replicas(supervisor, plan) if script is None else None
+        self.source = source = script or verl
         self.replicas = replicas = _registry(supervisor, plan, script, source)
         self.sampler = sampler = Sampler(
             supervisor,
@@ -106,20 +107,21 @@ class Run:
             gpus_interval=settings.gpus_interval,
             trials_interval=settings.trials_interval,
             gpu_members=source.members if source is not None else dict,
-            outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
+            outputs=_output_links(run_dir, plan.script) if plan.script is not None else None,
         )
         supervisor.end_causes.strangers = sampler.strangers
-        if isinstance(source, VerlReplicas):
-            source.finishing = self._finishing
+        if verl is not None:
+            verl.finishing = self._finishing
         self.nodes: Nodes | None = None
         if plan.ray is not None and plan.ray.hosts > 1:
-            found = source if isinstance(source, VerlReplicas) else None
-            asked = (None, str) if found is None else (found.ask_nodes, found.filled)
+            from liverl.hosts.nodes import Nodes
+
+            asked = (None, str) if verl is None else (verl.ask_nodes, verl.filled)
             self.nodes = nodes = Nodes(supervisor, plan.ray, *asked)
             supervisor.joined_hosts = lambda: nodes.joined
             replicas.node_of = nodes.name_of
-            if isinstance(source, VerlReplicas):
-                source.elsewhere = nodes.elsewhere
+            if verl is not None:
+                verl.elsewhere = nodes.elsewhere
         self.scaling = scaling = Scaling(
             supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
         )
@@ -158,7 +160,7 @@ class Run:
         self._clocks = ClockJumps()
         self._trackers: dict[str, str] = {}  # those that an event has named
         self._removals: BlockingCalls[list[Removed]] = BlockingCalls()
-        repair = Repair(supervisor, script) if script is not None else None
+        repair = _repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
         stop = outcome.request_stop
         self.commands = Commands(supervisor, scaling, sampler, stop, source, changing, batch_end, repair)
@@ -282,8 +284,8 @@ class Run:
             if self.source is not None and self.source.trackers:
                 trainer["trackers"] = self.source.trackers
                 self._tell_trackers(self.source.trackers)
-        if isinstance(self.source, VerlReplicas):
-            self._tell_breakpoints(self.source.breakpoints)
+        if self._verl is not None:
+            self._tell_breakpoints(self._verl.breakpoints)
         held_up = facts.held_up(self.supervisor.now()) or bool(self.snapshots.breakpoints)
         return await self.replicas.look(facts.trials, trainer, self.scaling.drain, held_up=held_up)
 
@@ -322,8 +324,11 @@ class Run:
         return await self.commands.run(name, args, client)
 
 
+# What only runs of some kinds have is imported at their start: others would hold it in memory to the end. Not later, as
+# an upgrade may replace the files meanwhile.
+
+
 def _retention(run_dir: Path, keep_steps: int) -> Retention:
-    """Imported at the start of the runs that ask for it: few do, and it reads all that is written of a trial."""
     from liverl.daemon.retention import Retention
 
     return Retention(run_dir / "trials", keep_steps)
@@ -335,13 +340,37 @@ def _on_disk(volumes: Iterable[Volume]) -> Iterator[Volume]:
 
 def _link_logs(outputs: OutputLinks, process: LeaderProcess) -> None:
     """Link what the launch script may have written just now."""
+    from liverl.external.outputs import RunningScript
+
     with contextlib.suppress(OSError):
         outputs.link_logs(RunningScript(process.log, process.started_at))
+
+
+def _output_links(run_dir: Path, script: ScriptOutputs) -> OutputLinks:
+    from liverl.external.outputs import OutputLinks
+
+    return OutputLinks(run_dir, script)
+
+
+def _launch_script(supervisor: RunSupervisor, plan: Plan) -> LaunchScript | None:
+    if plan.adopted_port is None:
+        return None
+    from liverl.external.launch_script import LaunchScript
+
+    return LaunchScript(supervisor, plan)
+
+
+def _repair(supervisor: RunSupervisor, script: LaunchScript) -> Repair:
+    from liverl.external.repair import Repair
+
+    return Repair(supervisor, script)
 
 
 def _verl_replicas(supervisor: RunSupervisor, plan: Plan) -> VerlReplicas | None:
     if plan.ray is None:
         return None
+    from liverl.verl.replicas import VerlReplicas
+
     model = plan.served_model if plan.needs_token_routes else ""
     return VerlReplicas(supervisor, plan.ray, plan.replica_token_file, model)
 
@@ -351,5 +380,7 @@ def _registry(
 ) -> ReplicaRegistry:
     cooldown, interval = plan.settings.cooldown, plan.settings.replicas_interval
     if script is not None:
+        from liverl.external.launch_script import LaunchScriptReplicas
+
         return LaunchScriptReplicas(supervisor, plan, cooldown, interval, script)
     return ReplicaRegistry(supervisor, plan, cooldown, interval, source)

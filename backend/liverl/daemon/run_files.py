@@ -9,9 +9,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from liverl.control.history import last_step_told
-from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.logs.files import also_written
 from liverl.logs.last_lines import TailIndex
 from liverl.model import StepMetrics, TrialsStatus, UnreadableFile
@@ -22,6 +22,9 @@ from liverl.observe.silence import LogWrites
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import RefusedFileError
+
+if TYPE_CHECKING:
+    from liverl.external.outputs import OutputLinks, RunningScript
 
 
 @dataclass

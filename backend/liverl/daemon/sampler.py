@@ -11,12 +11,11 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from liverl.control.gpu_detail import Xid
 from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
 from liverl.daemon.run_supervisor import RunSupervisor
-from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.logs.files import also_written
 from liverl.model import (
     DiskStatus,
@@ -52,6 +51,9 @@ from liverl.sandboxes.seen import SeenSandboxes, with_paths
 from liverl.supervise.services.state_machine import SERVING
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.pace import QUIET_PERIOD
+
+if TYPE_CHECKING:
+    from liverl.external.outputs import OutputLinks, RunningScript
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
 _STEP_METRICS = (  # metrics in the event of a step
@@ -164,6 +166,7 @@ class Sampler:
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
         self._driver = BlockingCalls[tuple[tuple[GpuStatus, ...], str | None]]()
+        self._outputs = outputs
         self._files = RunFiles(supervisor.run_dir, outputs)
         self._file_scans = BlockingCalls[None]()
         self._logs = ServiceLogs(supervisor.run_dir)
@@ -384,7 +387,12 @@ class Sampler:
             self._supervisor.say("step", text, service="trainer", step=steps[-1])
 
     def _script(self) -> RunningScript | None:
-        """The newest process of the trainer, for the search for a launch script's outputs."""
+        """The newest process of the trainer, for the search for a launch script's outputs; None without such a
+        script."""
+        if self._outputs is None:
+            return None
+        from liverl.external.outputs import RunningScript
+
         slot = self._supervisor.slots.get("trainer")
         process = slot.current.process if slot is not None else None
         return RunningScript(process.log, process.started_at) if process is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from liverl.control.history import read_events
 from liverl.daemon.batch_end import BatchEndWatch
@@ -13,8 +14,6 @@ from liverl.daemon.sampler import Sampler
 from liverl.daemon.verdict import RunOutcome
 from liverl.diagnose.advice import means
 from liverl.diagnose.where import NewestStepTime
-from liverl.external.launch_script import LaunchScript
-from liverl.hosts.nodes import Nodes
 from liverl.model import BackendInfo, Breakpoint, Event, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe.boot.stages import Stage
 from liverl.observe.trials.cut_off import cut_off
@@ -27,6 +26,10 @@ from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.supervise.services.unused_environments import unused
 from liverl.version import __version__
+
+if TYPE_CHECKING:
+    from liverl.external.launch_script import LaunchScript
+    from liverl.hosts.nodes import Nodes
 
 
 class SnapshotBuilder:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,7 +22,6 @@ from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.diagnose.advice import fitted_cause, means
 from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
-from liverl.hosts.nodes import Nodes
 from liverl.model import Cause, Result, Rewards, RunState, SandboxesEnd, Symptom
 from liverl.rundir.commands import resume_command
 from liverl.sandboxes.sweep import command, left_words
@@ -33,6 +32,9 @@ from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import RUN_ENDS, STOP_REQUESTED
 from liverl.util.signals import StopRequests
+
+if TYPE_CHECKING:
+    from liverl.hosts.nodes import Nodes
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
 

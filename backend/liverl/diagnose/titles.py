@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from liverl.util.late_pattern import late_pattern
 
-_CLAUSE = re.compile(r"[:;] ")
-_WORD = re.compile(r"[a-z]+[ ,;:]")  # no name of a file, a key or a metric
+_CLAUSE = late_pattern(r"[:;] ")
+_WORD = late_pattern(r"[a-z]+[ ,;:]")  # no name of a file, a key or a metric
 
 
 def point(text: str) -> str:

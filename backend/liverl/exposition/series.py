@@ -146,7 +146,7 @@ SERIES: tuple[Series, ...] = (
     Series(
         "trials",
         "gauge",
-        "Trials of the run, by state.",
+        "Trials of the run in all of its attempts, by state.",
         lambda s: (
             (("running",), s.trials.running),
             (("finished",), s.trials.finished),
@@ -155,10 +155,31 @@ SERIES: tuple[Series, ...] = (
         ("state",),
     ),
     Series(
+        "trials_discarded",
+        "gauge",
+        "How many of liverl_trials the interface and status leave out: the run began their step again after them, so "
+        "that nothing was trained on them.",
+        lambda s: (
+            (
+                ("running",),
+                s.trials.earlier.total - s.trials.earlier.finished - s.trials.earlier.cut_off,
+            ),
+            (("finished",), s.trials.earlier.finished),
+            (("cut_off",), s.trials.earlier.cut_off),
+        ),
+        ("state",),
+    ),
+    Series(
         "trials_without_tool_calls",
         "gauge",
-        "Trials that have ended without a tool call.",
+        "Trials in all attempts that have ended without a tool call.",
         _one(lambda s: s.trials.zero_tool_calls),
+    ),
+    Series(
+        "trials_discarded_without_tool_calls",
+        "gauge",
+        "How many of liverl_trials_without_tool_calls are discarded ones.",
+        _one(lambda s: s.trials.earlier.zero_tool_calls),
     ),
     # services
     Series(

@@ -338,7 +338,7 @@ class LaunchScriptReplicas(ReplicaRegistry):
         super().__init__(supervisor, plan, cooldown, interval, script)
         self._script = script
 
-    def update(self) -> None:
+    def _updated(self) -> list[ReplicaEndpoint]:
         """Set ``listed`` to the replicas that the proxy has loaded. Called on every change."""
         self._script.generated = bool(self.trainer.get("step"))
         self.expected = self._script.expected
@@ -353,6 +353,7 @@ class LaunchScriptReplicas(ReplicaRegistry):
         self.listed = routed
         routed_to_all = self._script.layout_known and len(routed) >= self.expected
         self.complete = bool(self.expected and routed_to_all) or self._script.generated
+        return endpoints
 
     def proxy_status(self) -> ProxyStatus:
         """That of the launch script's proxy."""

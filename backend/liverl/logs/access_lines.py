@@ -68,10 +68,14 @@ def may_have(text: str) -> bool:
     return _MARK in text
 
 
+def lines_alike(block: bytes) -> set[bytes]:
+    """The lines of a block without their digits: logs repeat few lines, but for their digits."""
+    return {*block.translate(None, _DIGITS).split(b"\n")}
+
+
 def line_kinds(block: bytes) -> bytes:
-    """The lines of a block without their digits, each once: logs repeat few lines, but for their digits. What these
-    lack, the block lacks; to ask them costs next to nothing."""
-    return b"\n".join({*block.translate(None, _DIGITS).split(b"\n")})
+    """``lines_alike``, joined. What these lack, the block lacks; to ask them costs next to nothing."""
+    return b"\n".join(lines_alike(block))
 
 
 def posts_in(block: bytes, kinds: bytes) -> int:

@@ -22,6 +22,11 @@ class Place(NamedTuple):
     segment: Segment
     offset: int
 
+    @property
+    def separates(self) -> bool:
+        """Whether it is the separator above the first line of a file."""
+        return self.offset == MARK
+
 
 class Places(NamedTuple):
     """Positions of lines, in document order. ``complete``: if there are fewer than requested, no further ones

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from liverl.logs.prefix_chain import split_prefixes
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 
@@ -50,6 +51,16 @@ def plain_lines(text: str) -> list[str] | None:
     if not isinstance(fields, dict):
         return None
     return _of_container(fields) or _of_logger(fields)
+
+
+def json_parts(line: str) -> list[str]:
+    """Return the lines that a line in JSON stands for, each with the prefixes before it; any other line as it is."""
+    begin = line.find('{"')
+    if begin < 0 or not line.endswith("}"):
+        return [line]
+    before = split_prefixes(line).length
+    lines = plain_lines(line[before:]) if begin == before else None
+    return [line] if lines is None else [f"{line[:before]}{one.rstrip()}" for one in lines]
 
 
 def _of_container(fields: Mapping[str, Any]) -> list[str] | None:

@@ -15,7 +15,7 @@ from liverl.logs.continuation import (
     names_field,
 )
 from liverl.logs.heads import LineHead, heads_each_line, parse_head
-from liverl.logs.json_lines import plain_lines
+from liverl.logs.json_lines import json_parts
 from liverl.logs.levels import EVENT, SHELL
 from liverl.logs.moments import Resolver
 from liverl.logs.prefix_chain import PrefixChain, split_prefixes
@@ -512,7 +512,7 @@ class RecordReader:
             self._next(known, start)
             return
         line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
-        parts = [part for piece in _pieces(line) for part in _parts(piece)]
+        parts = [part for piece in _pieces(line) for part in json_parts(piece)]
         for part in parts:
             parsed = _Line(*self._parsed(part))
             if len(parts) == 1 and len(raw) <= LONGEST_KNOWN and not self._wrappers.seen:
@@ -621,16 +621,6 @@ def _pieces(line: str) -> list[str]:
     """A progress bar and what stands behind it, each with the prefixes of the line; any other line as it is."""
     place = behind_bar(line)
     return [line[:place], f"{line[: split_prefixes(line).length]}{line[place:]}"] if place else [line]
-
-
-def _parts(line: str) -> list[str]:
-    """The lines that a line in JSON stands for, each with the prefixes before it; any other line as it is."""
-    begin = line.find('{"')
-    if begin < 0 or not line.endswith("}"):
-        return [line]
-    before = split_prefixes(line).length
-    lines = plain_lines(line[before:]) if begin == before else None
-    return [line] if lines is None else [f"{line[:before]}{one.rstrip()}" for one in lines]
 
 
 def _behind(chain: PrefixChain, head: LineHead, rest: str, default: str = "") -> tuple[PrefixChain, LineHead]:

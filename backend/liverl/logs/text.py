@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import re
 
+from liverl.util.late_pattern import late_pattern
 from liverl.util.visible import visible
 
 LINE_BYTES = 8192  # bytes; longer lines are cut with a mark: some components print whole batches in one line
 
 # Colours, and what progress bars do: move the cursor, clear the line. Removing these hides no text; other sequences
 # (title, clipboard, links) carry text, so they are made visible.
-_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
-_TORN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?\Z")  # a sequence that is not complete yet
-_OVERWRITTEN = re.compile(r"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
+_SEQUENCE = late_pattern(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_COLOUR = late_pattern(r"(\x1b\[[0-9;:]*m)")
+_TORN = late_pattern(r"\x1b(?:\[[0-?]*[ -/]*)?\Z")  # a sequence that is not complete yet
+_OVERWRITTEN = late_pattern(r"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 
 
 class LineAssembler:

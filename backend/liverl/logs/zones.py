@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from liverl.logs.heads import parse_head
+from liverl.logs.json_lines import json_parts
 from liverl.logs.moments import Moment, Resolver
 from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.prefixes import colourless
@@ -30,6 +31,7 @@ _ZONES = {
     "SGT": 8, "HKT": 8, "AWST": 8, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13,
     "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10,
 }  # fmt: skip
+HEAD = 600  # characters of a line in which its stamp stands
 LINES = 60  # lines with a time that are looked at, of each sample
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -60,12 +62,12 @@ def stamps(samples: Sequence[str], modified: float | None) -> Stamps:
     stated: list[tuple[int, float, int]] = []  # offset, Unix time, how many naked stamps came before
     known: list[float] = []
     for line in _lines(samples):
-        date = _date(line) if " 20" in line else None
+        date = _date(line[:HEAD]) if " 20" in line[:HEAD] else None
         if date is not None:
             stated.append((*date, len(naked)))
             known.append(date[1])
             continue
-        moment = stamp_of(line)
+        moment = stamp_in(line)
         at = None if moment is None else resolver.at(moment)
         if moment is None or at is None:
             continue
@@ -83,9 +85,13 @@ def stamps(samples: Sequence[str], modified: float | None) -> Stamps:
 def _lines(samples: Sequence[str]) -> Iterator[str]:
     """The first lines with a time of the first sample, and the last ones of the others."""
     for number, sample in enumerate(samples):
-        lines = [line for line in sample.split("\n") if _CLOCK.search(line, 0, 400)]
-        lines = lines[-LINES:] if number else lines[:LINES]
-        yield from (colourless(line[:600]) for line in lines)
+        lines = [line for line in sample.split("\n") if '{"' in line or _CLOCK.search(line, 0, 400)]
+        yield from lines[-LINES:] if number else lines[:LINES]
+
+
+def stamp_in(line: str) -> Moment | None:
+    """The stamp of a line as it stands in a file, with colours or in JSON; None without one."""
+    return stamp_of(json_parts(colourless(line).rstrip())[0][:HEAD])
 
 
 def stamp_of(line: str) -> Moment | None:
@@ -96,6 +102,11 @@ def stamp_of(line: str) -> Moment | None:
     if chain.moment is not None and (moment is None or chain.moment.offset is not None):
         moment = chain.moment
     return moment
+
+
+def has_stamp(line: str) -> bool:
+    """Whether a line as it stands in a file has a stamp, or is a date as date(1) prints it."""
+    return stamp_in(line) is not None or (" 20" in line[:HEAD] and _date(line[:HEAD]) is not None)
 
 
 def _date(line: str) -> tuple[int, float] | None:
@@ -163,18 +174,30 @@ def aligned(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
     return result
 
 
+def told_zone(one: Stamps, modified: float) -> int | None:
+    """The zone of the naked stamps of a log of this host: as it states, or as the time of its file says; None if
+    neither tells."""
+    zone = own_zone(one)
+    return _of_file(one, modified) if zone is None else zone
+
+
 def span_here(one: Stamps, modified: float) -> tuple[float, float] | None:
     """Unix times of the first and the last stamp of a log that was written on this host and is no copy; None without
     one. ``modified``: Unix time at which the file was last written. A container prints UTC: the zone is the one that
     the log states, or in which its last stamp is that time. No line was written after it: where the stamps lie behind
     it in the zone of this host, they are of the next zone in which they do not."""
-    zone = own_zone(one)
-    zone = _of_file(one, modified) if zone is None else zone
+    zone = told_zone(one, modified)
     if zone is None and one.last is not None:
         here = local_zone(one.last)
         ahead = one.last - here - modified
         zone = here + math.ceil(ahead / QUARTER) * QUARTER if ahead > LATE else None
     return _span(one, zone) or one.known
+
+
+def unsure(one: Stamps, zone: int | None) -> float:
+    """Seconds by which the last stamp of a log may be later than in the zone of this host: nobody says that it is not
+    UTC. ``zone``: as it is known, None if it is not."""
+    return max(0.0, local_zone(one.last)) if zone is None and one.last is not None else 0.0
 
 
 def _by_files(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:

@@ -34,7 +34,7 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.observe.metrics.rewards import judged_anew
-from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.cut_off import cut_off, may_end
 from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.trials.script_sampling import script_sampling
@@ -143,8 +143,10 @@ class OfflineRun:
             result = msgspec.structs.replace(result, summary=judged_anew(result.summary, course))
         trials = self._scan(last, now)
         may_run = host != hostname() or any(s.members for s in services)  # on another host it is unknown
-        if result is not None or (isinstance(alive, DeadBackend) and not may_run):
+        gone = isinstance(alive, DeadBackend) and host == hostname()
+        if result is not None or (gone and not may_end(services)):
             trials = cut_off(trials)  # no process is left that could finish them
+        if result is not None or (isinstance(alive, DeadBackend) and not may_run):
             services = tuple(unused(services, died_at if result is None else result.ended_at))
         base = last if last is not None else self._empty_snapshot(plan)
         snapshot = msgspec.structs.replace(

@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
-from liverl.observe.trials.cut_off import start_of, with_starts
+from liverl.observe.trials import cut_off
+from liverl.observe.trials.cut_off import may_end
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
@@ -195,13 +196,14 @@ def listed(
         OSError: the storage failed.
     """
     trials = state.trials if state is not None else TrialsStatus()
+    goes_on = live or go_on(state)
     if step is None:
         heads = list(trials.newest)
     else:
         heads = of_present(run, trials, heads_of_step(run.path, step))
         if not heads:
             raise NoSuchTrial(_no_step(run, step))
-        if not live:
+        if not goes_on:
             heads = [_cut_off(head) for head in heads]
         if state is not None and state.sessions is not None:
             silent = state.sessions.silent
@@ -239,7 +241,7 @@ def listed_of_all(
     from liverl.offline.trial_index import RunIndex
 
     # An index in a directory of another user is neither read nor written: it is in this user's cache.
-    all_trials = RunIndex(run, live=live, own=os.stat(run.path).st_uid == os.geteuid())
+    all_trials = RunIndex(run, live=live or go_on(state), own=os.stat(run.path).st_uid == os.geteuid())
     all_trials.refresh()
     index = all_trials.index
     newest = {head.path: head for head in (state.trials.newest if state is not None else ())}
@@ -267,21 +269,17 @@ def listed_of_all(
     )
 
 
+def go_on(state: Snapshot | None) -> bool:
+    """Whether trials of a run without a backend may still end: its state counts them as running, and so do lists."""
+    return state is not None and state.state == "unsupervised" and may_end(state.services)
+
+
 def of_present(run: RunDir, trials: TrialsStatus, heads: list[TrialHead]) -> list[TrialHead]:
     """All trials of some steps, with those marked that the present attempt has thrown away: also of a step that it has
     not reached again, which ``trials``, the counts of the run, do not name."""
     starts = TrainerStarts(run.path)
     starts.poll()
-    heads = with_starts(heads, starts)
-    reached = max((one.step for one in trials.steps), default=None)
-    if reached is None or starts.newest < 2:
-        return heads
-    return [
-        replace(head, earlier=True)
-        if head.step is not None and head.step > reached and start_of(head, starts) < starts.newest
-        else head
-        for head in heads
-    ]
+    return cut_off.of_present(heads, starts, trials)
 
 
 def needs_index(state: Snapshot | None, most: int, query: Query = _ALL) -> bool:
@@ -316,7 +314,7 @@ def shown_of(
 ) -> TrialShown:
     """One trial that was read. ``path``: in the run's directory."""
     head = _head(run, state, path, trajectory)
-    if not live:
+    if not (live or go_on(state)):
         head = _cut_off(head)
     turns = tuple(
         TurnShown(

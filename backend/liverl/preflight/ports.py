@@ -124,6 +124,12 @@ def _bindable(name: str, port: PortSpec) -> Check:
         except OSError as error:
             why = f"{host}:{number} cannot be bound: {os.strerror(error.errno or 0)}"
             fix = any_port(port.key) if _of_number(error, port) else ""
+            if error.errno == errno.EADDRINUSE:
+                user = procfs.port_user(number)
+                nobody = "no process that is visible from here listens on it"
+                why = f"{why}: {nobody if user is None else f'a connection of {user.words()}'}"
+                fix = port_fix(port.key, number)
+                fix += f"; to see it: ss -Htanp sport = :{number}" if user is None else ""
             return Check(name, "fail", why, fix=fix, patch={port.key: "0"} if fix else {})
     return Check(name, "ok", "free")
 

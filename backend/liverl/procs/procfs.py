@@ -274,10 +274,22 @@ class Holder(Struct, frozen=True):
         """Describe the process for an error message."""
         who = f"pid {self.pid}" if self.pid is not None else "a process that is not visible from here"
         return (
-            f"{who} (user {self.user}): {self.command}"
+            f"{who} (user {self.user}): {' '.join(self.command.split())}"
             if self.pid is not None
             else f"{who} (user {self.user})"
         )
+
+
+def port_user(port: int) -> Holder | None:
+    """Return a process with a connection from the local TCP port ``port``, on which nobody listens; None if none is
+    visible. It keeps others from the port for as long as it lasts."""
+    import psutil
+
+    for connection in psutil.net_connections("tcp"):
+        pid, at = connection.pid, connection.laddr
+        if pid is not None and at and at.port == port:
+            return Holder(pid, user_of(pid), command_line(pid)[:200])
+    return None
 
 
 def _hex_address(text: str) -> str:

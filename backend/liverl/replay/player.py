@@ -48,7 +48,8 @@ PROJECT = "demo"  # of every replayed run
 PREROLL_S, PREROLL_EACH_S = 60.0, 10.0
 # The rules see a state at least so often, however far a replay goes at once: an alert began when it began.
 EACH_S = 1.0
-INDEX_S = 1.0  # seconds between two entries in the time index of a log
+# Seconds of lines that have one entry in the time index of a log, with the time of the last of them
+INDEX_S = 0.1
 
 
 def played_again(recording: Recording, folder: Path, clock: ReplayClock) -> Player:
@@ -79,7 +80,7 @@ class Player:
         self._changes = changes(recording.growth, recording.files, recording.about.begin)
         self._next = 0  # in _changes
         self._seen = self.about.begin  # the time of the newest state
-        self._indexed: dict[str, tuple[int, float]] = {}  # log -> its size, time of its newest index entry
+        self._indexed: dict[str, int] = {}  # log -> its size
         self._steps = _steps_of({*recording.files, *(row.path for row in recording.growth)})
         self._files = FileReadings(self.run.path)
         self._step_time = NewestStepTime()
@@ -181,16 +182,21 @@ class Player:
         self._set_time(target, several[-1].at)
 
     def _index(self, path: str, new: list[Change]) -> None:
-        """Note when which byte of a log was written, as a backend does."""
-        size, newest = self._indexed.get(path, (0, 0.0))
-        entries = []
+        """Note when which byte of a log was written, as a backend does. The last one of a burst of lines has an entry,
+        too: without, it would stand with what came next, behind what other logs wrote in between."""
+        size = self._indexed.get(path, 0)
+        entries: list[tuple[int, float]] = []  # size, recorded time
+        since = 0.0  # when the lines of the newest entry began
         for change in new:
             size += len(change.data)
-            if change.at - newest >= INDEX_S:
-                newest = change.at
-                entries.append(f"{size} {self._clock.shown(change.at):.1f}\n")
-        self._indexed[path] = size, newest
-        append_whole(self.run.path / f"{path}.idx", "".join(entries).encode("ascii"))
+            if entries and change.at - since < INDEX_S:
+                entries[-1] = size, change.at
+            else:
+                entries.append((size, change.at))
+                since = change.at
+        self._indexed[path] = size
+        lines = "".join(f"{end} {self._clock.shown(at):.3f}\n" for end, at in entries)
+        append_whole(self.run.path / f"{path}.idx", lines.encode("ascii"))
 
     # --- state ---
 

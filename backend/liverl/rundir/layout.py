@@ -20,6 +20,7 @@ from liverl.procs import procfs
 from liverl.util import atomic_file
 from liverl.util.checked_path import open_checked
 from liverl.util.decode import decode_json
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import read_regular
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ CLUSTER = "cluster.json"  # in the run directory: what the other hosts of a run 
 HEARTBEAT_S = 30.0  # the backend touches backend.json this often
 HEARTBEAT_DEAD_S = 180.0  # six missed heartbeats; modification times on NFS lag up to 60 s
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ATTEMPT = re.compile(r"attempt_(\d{3,})")
+_NAME = late_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ATTEMPT = late_pattern(r"attempt_(\d{3,})")
 _NEW = ".new"
-_UNFINISHED = re.compile(rf"\.(.+)\.(\d{{1,10}})\.\d{{1,10}}{re.escape(_NEW)}")
-_TRIALS = re.compile(r"trials\.(\d{1,6})")
+_UNFINISHED = late_pattern(rf"\.(.+)\.(\d{{1,10}})\.\d{{1,10}}{re.escape(_NEW)}")
+_TRIALS = late_pattern(r"trials\.(\d{1,6})")
 
 
 def valid_name(name: str) -> bool:

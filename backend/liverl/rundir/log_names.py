@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_NAME = re.compile(r"(?P<service>.+)\.(?P<generation>\d{1,9})\.log", re.DOTALL)
+from liverl.util.late_pattern import late_pattern
+
+_NAME = late_pattern(r"(?P<service>.+)\.(?P<generation>\d{1,9})\.log", re.DOTALL)
 
 
 class LogName(NamedTuple):

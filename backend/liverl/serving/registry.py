@@ -143,6 +143,10 @@ class ReplicaRegistry:
 
     def update(self) -> None:
         """Bring the list up to date with the services' states. Called on every change."""
+        self._updated()
+
+    def _updated(self) -> list[ReplicaEndpoint]:
+        """The same; returns the replicas as they are now, which takes some time to look up."""
         endpoints = self.endpoints()
         self.deaths.look(endpoints)
         serving = sum(endpoint.serving for endpoint in endpoints)
@@ -172,6 +176,7 @@ class ReplicaRegistry:
             for name in self.listed - {endpoint.name for endpoint in endpoints}:
                 self._delist(name)
             self._publish(endpoints)
+        return endpoints
 
     def _say_listed(self, name: str) -> None:
         if self._carrier.keeps_list:
@@ -319,8 +324,7 @@ class ReplicaRegistry:
             }
         if drain is not None:
             await drain()
-        self.update()
-        endpoints = self.endpoints()
+        endpoints = self._updated()
         now = self.supervisor.now()
         load = LoadSample(now, None, {}) if held_up else self._load(endpoints, trials, before, answered)
         self._idle = self._idle.seen(load)

@@ -40,6 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--worker", metavar="K/N", help="be process K of N; the front starts it")
     args = parser.parse_args(argv)
     exclude_others()
+    # The package tokenizers would give each text to a pool with a thread for each core of the host, which all look for
+    # work meanwhile. Texts of several requests are encoded at the same time in any case.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     stack_signal.register()
     logging.basicConfig(
         stream=sys.stderr,

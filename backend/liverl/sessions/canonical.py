@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
-from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted
+from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted, shared_items
+from liverl.sessions.shared_tools import SHARED
 from liverl.util.decode import JsonDecoder, decode_loose_json
 from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
@@ -40,7 +41,7 @@ def read_body(data: bytes) -> dict[str, Any]:
     """
     try:
         check_json(data)
-        body, strict = _strict(data)
+        body, strict = read_strict(data)
         if not strict:
             body = decode_loose_json(data, shallow=True)
     except JsonRefused as error:
@@ -58,7 +59,7 @@ def read_body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def _strict(data: bytes) -> tuple[Any, bool]:
+def read_strict(data: bytes) -> tuple[Any, bool]:
     """(what the body is, whether it is JSON in UTF-8 by the letter): then a faster parser reads it, and no text of it
     can have a lone surrogate."""
     try:
@@ -74,38 +75,19 @@ def _may_have_surrogates(data: bytes) -> bool:
     return bool(_ESCAPED_HALF.search(data) or (b"\xed" in data and _HALF.search(data)))
 
 
-def read_openai(body: Mapping[str, Any]) -> Chat:
-    """Read the body of ``POST /v1/chat/completions``.
+def read_openai(body: Mapping[str, Any], messages: Sequence[Message] | None = None) -> Chat:
+    """Read the body of ``POST /v1/chat/completions``. ``messages``: those of the body, where they were read already.
 
     Raises:
         BadRequest: a field is missing, of the wrong type, or asks for what a session cannot do.
     """
     wanted, body = read_fields(body, "openai"), merged(body)
-    messages = []
-    for index, item in enumerate(_messages_of(body)):
-        at = f"messages.{index}"
-        role = _string(item, "role", at)
-        text = _text(item.get("content"), f"{at}.content")
-        if role in ("system", "developer"):
-            messages.append(Message("system", text))
-        elif role == "user":
-            messages.append(Message("user", text))
-        elif role == "tool":
-            messages.append(Message("tool", text, call_id=str(item.get("tool_call_id") or "")))
-        elif role == "assistant":
-            reasoning = item.get("reasoning_content") or item.get("reasoning")
-            calls = _openai_calls(item.get("tool_calls"), at)
-            messages.append(
-                Message("assistant", text, reasoning if isinstance(reasoning, str) else "", calls)
-            )
-        else:
-            raise BadRequest(
-                f"role {quoted(role)} is not one of system, developer, user, assistant, tool", f"{at}.role"
-            )
+    if messages is None:
+        messages = [openai_message_of(item, at) for item, at in _messages_of(body)]
     options = body.get("stream_options")
     choice = _openai_choice(body.get("tool_choice"))
     return Chat(
-        messages=_ready(messages),
+        messages=ready(messages),
         tools=tuple(_openai_tools(body.get("tools"))),
         tool_choice=choice,
         model=_optional(body, "model", str) or "",
@@ -122,34 +104,22 @@ def read_openai(body: Mapping[str, Any]) -> Chat:
     )
 
 
-def read_anthropic(body: Mapping[str, Any]) -> Chat:
-    """Read the body of ``POST /v1/messages`` or ``/v1/messages/count_tokens``.
+def read_anthropic(body: Mapping[str, Any], messages: Sequence[Message] | None = None) -> Chat:
+    """Read the body of ``POST /v1/messages`` or ``/v1/messages/count_tokens``. ``messages``: those of the body, where
+    they were read already.
 
     Raises:
         BadRequest: see ``read_openai``.
     """
     wanted, body = read_fields(body, "anthropic"), merged(body)
-    messages = []
     system = _system(body.get("system"))
+    if messages is None:
+        messages = [each for item, at in _messages_of(body) for each in anthropic_messages_of(item, at)]
     if system:
-        messages.append(Message("system", system))
-    for index, item in enumerate(_messages_of(body)):
-        at = f"messages.{index}"
-        role = _string(item, "role", at)
-        if role not in ("user", "assistant", "system"):
-            raise BadRequest(f"role {quoted(role)} is not one of user, assistant, system", f"{at}.role")
-        content = item.get("content")
-        if isinstance(content, str):
-            messages.append(Message(_role(role), content))
-        elif role == "assistant":
-            messages.append(_anthropic_reply(_blocks(content, at), at))
-        elif role == "user":
-            messages.extend(_anthropic_input(_blocks(content, at), at))
-        else:
-            messages.append(Message("system", _system(content)))
+        messages = [Message("system", system), *messages]
     choice = _anthropic_choice(body.get("tool_choice"))
     return Chat(
-        messages=_ready(messages),
+        messages=ready(messages),
         tools=tuple(_anthropic_tools(body.get("tools"))),
         tool_choice=choice,
         model=_optional(body, "model", str) or "",
@@ -163,6 +133,48 @@ def read_anthropic(body: Mapping[str, Any]) -> Chat:
         changes=(*wanted.changes, *_forced(choice)),
         ignored=wanted.ignored,
     )
+
+
+def openai_message_of(item: Mapping[str, Any], at: str) -> Message:
+    """One message of a body of OpenAI's API. ``at``: its path.
+
+    Raises:
+        BadRequest: see ``read_openai``.
+    """
+    role = _string(item, "role", at)
+    text = _text(item.get("content"), f"{at}.content")
+    if role in ("system", "developer"):
+        return Message("system", text)
+    if role == "user":
+        return Message("user", text)
+    if role == "tool":
+        return Message("tool", text, call_id=str(item.get("tool_call_id") or ""))
+    if role == "assistant":
+        reasoning = item.get("reasoning_content") or item.get("reasoning")
+        calls = _openai_calls(item.get("tool_calls"), at)
+        return Message("assistant", text, reasoning if isinstance(reasoning, str) else "", calls)
+    raise BadRequest(
+        f"role {quoted(role)} is not one of system, developer, user, assistant, tool", f"{at}.role"
+    )
+
+
+def anthropic_messages_of(item: Mapping[str, Any], at: str) -> list[Message]:
+    """What one message of a body of Anthropic's API is: several where it has results of tools. ``at``: its path.
+
+    Raises:
+        BadRequest: see ``read_openai``.
+    """
+    role = _string(item, "role", at)
+    if role not in ("user", "assistant", "system"):
+        raise BadRequest(f"role {quoted(role)} is not one of user, assistant, system", f"{at}.role")
+    content = item.get("content")
+    if isinstance(content, str):
+        return [Message(_role(role), content)]
+    if role == "assistant":
+        return [_anthropic_reply(_blocks(content, at), at)]
+    if role == "user":
+        return [*_anthropic_input(_blocks(content, at), at)]
+    return [Message("system", _system(content))]
 
 
 def arguments_text(value: Any) -> str:
@@ -261,12 +273,13 @@ class HeadCache:
 
     def heads(self, chat: Chat, lane: str = "") -> list[bytes]:
         """See ``heads``."""
-        tools = lane, msgspec.json.encode(chat.tools), chat.tools
-        if tools != self._tools:
-            self._tools, self._messages, self._heads = tools, (), [_first_head(chat.tools, lane)]
-        pairs = enumerate(zip(chat.messages, self._messages))  # noqa: B905 (3.10)
-        least = min(len(chat.messages), len(self._messages))
-        shared = next((n for n, (one, other) in pairs if one != other), least)
+        known = self._tools
+        if known is None or known[2] is not chat.tools or known[0] != lane:
+            tools = lane, SHARED.json(chat.tools), chat.tools
+            if tools != known:
+                self._messages, self._heads = (), [_first_head(chat.tools, lane)]
+            self._tools = tools
+        shared = shared_items(chat.messages, self._messages)
         every = self._heads[: shared + 1]
         for message in chat.messages[shared:]:
             every.append(self._following(every[-1], message))
@@ -294,7 +307,8 @@ def following(head: bytes, message: Message) -> bytes:
 # -- both APIs
 
 
-def _messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _messages_of(body: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """The messages of a body with their paths."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         raise BadRequest(f"messages is {kind_of(messages)}, not a list", "messages")
@@ -303,10 +317,15 @@ def _messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     for index, item in enumerate(messages):
         if not isinstance(item, dict):
             raise BadRequest(f"a message is {kind_of(item)}, not an object", f"messages.{index}")
-    return messages
+    return [(item, f"messages.{index}") for index, item in enumerate(messages)]
 
 
-def _ready(messages: Sequence[Message]) -> tuple[Message, ...]:
+def ready(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages of a request.
+
+    Raises:
+        BadRequest: there is nothing to reply to.
+    """
     if messages[-1].role == "assistant":
         last = f"messages.{len(messages) - 1}"
         raise BadRequest("the last message is the assistant's: a reply cannot be begun for the model", last)

@@ -369,10 +369,7 @@ class Drafter:
         place = draft.place
         if place.segment is not None and self._appends and not self._state.rows.doubtful(place.segment):
             segment = self._state.rows.segments[place.segment]
-            ids, last = (
-                segment.ids[: place.length],
-                segment.ids[place.length - segment.last_reply : place.length],
-            )
+            last = segment.ids[place.length - segment.last_reply : place.length]
             tail = await engine.tail(chat, place.messages, last)
             if tail is not None and not self._checked:
                 self._appends = await engine.ends_with(chat, tail)
@@ -384,7 +381,9 @@ class Drafter:
                     )
             # The comparison may have found just now that the segment is in doubt.
             if tail is not None and self._appends and not self._state.rows.doubtful(place.segment):
-                draft.prompt = Prompt.behind(segment, ids, tail.ids)
+                ids = segment.ids  # others may have extended it meanwhile
+                before = ids if len(ids) == place.length else ids[: place.length]
+                draft.prompt = Prompt.behind(segment, before, tail.ids)
                 draft.healed, draft.batch = tail.healed, tail.batch
                 return
         if place.segment is not None:

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from liverl.sessions.canonical import object_text
-from liverl.sessions.id_text import ids_json
+from liverl.sessions.id_text import ids_parts
 from liverl.sessions.local_tokens import SYNTHETIC, nth
 from liverl.sessions.messages import Call, Chat, Message, openai_message
 from liverl.sessions.routes import (
@@ -26,6 +26,7 @@ from liverl.sessions.routes import (
     Rendered,
 )
 from liverl.sessions.segments import Scored, Versions
+from liverl.sessions.shared_tools import SHARED
 from liverl.sessions.token_trust import Batch
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
@@ -124,7 +125,7 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-class _Logprob(msgspec.Struct):
+class _Logprob(msgspec.Struct, gc=False):
     logprob: float
 
 
@@ -360,15 +361,11 @@ class HttpEngine:
     # -- HTTP
 
     def _generation(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> bytes:
-        """The body of a sample, as bytes: the list of numbers is several times as large, and samples take long."""
-        return msgspec.json.encode(
-            {
-                "model": self._model,
-                "token_ids": msgspec.Raw(ids_json(prompt)),
-                "sampling_params": dict(parameters),
-                "stream": False,
-            }
-        )
+        """The body of a sample, as bytes: the list of numbers is several times as large, and samples take long. It is
+        copied once, into its place."""
+        parts = [b'{"model":', msgspec.json.encode(self._model), b',"token_ids":', *ids_parts(prompt)]
+        parts += [b',"sampling_params":', msgspec.json.encode(dict(parameters)), b',"stream":false}']
+        return b"".join(parts)
 
     def _chat(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], choice: Any = None
@@ -378,7 +375,7 @@ class HttpEngine:
             "messages": [openai_message(message) for message in messages],
         }
         if tools:
-            body |= {"tools": list(tools), "tool_choice": choice or "auto"}
+            body |= {"tools": msgspec.Raw(SHARED.json(tuple(tools))), "tool_choice": choice or "auto"}
         return body
 
     async def _render(
@@ -402,9 +399,8 @@ class HttpEngine:
         if url is None:
             url = self._urls[path] = URL(self._url + path)
         try:
-            async with self._http.request(method, url, data=data, headers=self._headers) as response:
-                content = await response.read()
-                status = response.status
+            response = await self._http.request(method, url, data=data, headers=self._headers)
+            content, status = await response.read(), response.status  # its end gives the connection back
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             broke_off = _broke_off(error)
             # vLLM's server closes a connection behind an exception without saying so, and the next request on it is

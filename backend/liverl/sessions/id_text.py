@@ -7,6 +7,7 @@ import weakref
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,37 +16,48 @@ MOST = 128 << 20
 
 
 class Texts:
-    """The text of growing lists of ids, each known by its owner: what was written of it before is not written again."""
+    """The text of growing lists of ids, each known by its owner: what was written of it before is not written again,
+    nor copied: it is kept in parts."""
 
     def __init__(self, most: int = MOST) -> None:
         """``most``: bytes that are kept, of the owners that were asked for last."""
         self._most = most
-        self._known: OrderedDict[weakref.ref[object], tuple[int, bytes]] = OrderedDict()  # ids, their text
+        self._known: OrderedDict[weakref.ref[object], _Text] = OrderedDict()
         self._size = 0
 
-    def of(self, owner: object, ids: array[int]) -> bytes:
-        """The ids, with a comma behind each. ``owner``: has the same ids at each call, and perhaps further ones."""
+    def of(self, owner: object, ids: array[int], count: int) -> Sequence[bytes]:
+        """The first ``count`` ids in parts, with a comma behind each. ``owner``: has the same ids at each call, and
+        perhaps further ones."""
         place = weakref.ref(owner, self._forget)
-        count, text = self._known.get(place, (0, b""))
-        if count > len(ids):
-            return _written(ids)
-        if count < len(ids):
-            text += _written(ids[count:])
+        known = self._known.get(place) or _Text()
+        if known.written > count:
+            return [_written(ids[:count])]
+        if known.written < count:
+            new = _written(ids[known.written : count])
+            known = _Text(count, [*known.parts, new], known.size + len(new))
         self._forget(place)
-        self._known[place] = len(ids), text
-        self._size += len(text)
+        self._known[place] = known
+        self._size += known.size
         while self._size > self._most:
             self._forget(next(iter(self._known)))
-        return text
+        return known.parts
 
     def _forget(self, place: weakref.ref[object]) -> None:
-        _, text = self._known.pop(place, (0, b""))
-        self._size -= len(text)
+        known = self._known.pop(place, None)
+        self._size -= 0 if known is None else known.size
 
     @property
     def size(self) -> int:
         """Bytes that are kept."""
         return self._size
+
+
+class _Text(NamedTuple):
+    """``written`` ids, and their text of ``size`` bytes."""
+
+    written: int = 0
+    parts: Sequence[bytes] = ()
+    size: int = 0
 
 
 def _written(ids: Sequence[int]) -> bytes:
@@ -61,21 +73,31 @@ class Prompt(array):  # type: ignore[type-arg]
     a mere array."""
 
     owner: object
-    before: array[int]  # the owner's
+    before: int  # ids of the owner's
 
     @classmethod
     def behind(cls, owner: object, before: array[int], new: Sequence[int]) -> Prompt:
         """``before``, which are the first ids of ``owner``, and the new ones."""
         made = cls("i", before)
         made.extend(array("i", new))
-        made.owner, made.before = owner, before
+        made.owner, made.before = owner, len(before)
         return made
 
 
 def ids_json(ids: Sequence[int]) -> bytes:
     """The ids as a list in JSON."""
+    return b"".join(ids_parts(ids))
+
+
+def ids_parts(ids: Sequence[int]) -> list[bytes]:
+    """The same in parts, of which many are the same objects for the next prompt."""
+    parts = [b"["]
     if isinstance(ids, Prompt):
-        text = TEXTS.of(ids.owner, ids.before) + _written(ids[len(ids.before) :])
-    else:
-        text = _written(ids)
-    return b"[" + text[:-1] + b"]"
+        parts += TEXTS.of(ids.owner, ids, ids.before)
+        ids = ids[ids.before :]
+    parts.append(_written(ids))
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    if len(parts) > 1:
+        parts[-1] = parts[-1][:-1]  # no comma behind the last one
+    return [*parts, b"]"]

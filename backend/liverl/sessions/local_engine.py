@@ -29,6 +29,7 @@ from liverl.sessions.engine import (
 from liverl.sessions.local_tokens import LocalTail, LocalTokens
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.model_folder import NoModelFiles, read_model_files
+from liverl.sessions.shared_tools import SHARED
 from liverl.sessions.token_probes import ADDED_AT_ONCE, THOUGHTS, Differs, closes_thought, compare
 from liverl.sessions.token_trust import Batch, Doubt, Trust, first_difference
 from liverl.util import clocks
@@ -102,6 +103,7 @@ class ModelTokens:
         stop = await _soon(engine, engine.end_of_turn())
         if stop is None or not local.ends_turns(stop):
             raise NoModelFiles("the chat template ends no reply with a special token")
+        local.cut_at(stop)
         await _soon(engine, self._look_for_parsers(engine, local))
         self.names = await _soon(engine, self._same_special(engine, local, stop))
         return local
@@ -417,7 +419,7 @@ def _size(messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> 
     said = sum(
         len(each.text) + len(each.reasoning) + sum(len(c.arguments) for c in each.calls) for each in messages
     )
-    return said + (len(msgspec.json.encode(tools)) if tools else 0)
+    return said + (len(SHARED.json(tuple(tools))) if tools else 0)
 
 
 async def _soon(engine: LocalEngine, answer: Awaitable[T]) -> T:
@@ -433,7 +435,7 @@ async def _soon(engine: LocalEngine, answer: Awaitable[T]) -> T:
 
 
 def _whole(local: LocalTokens, chat: Chat) -> list[int]:
-    return local.ids(local.text(chat.messages, chat.tools, reply=True))
+    return local.prompt_ids(local.text(chat.messages, chat.tools, reply=True))
 
 
 async def _run(size: int, work: Callable[..., T], *args: object) -> T:
@@ -456,7 +458,7 @@ def _difference(ours: object, theirs: object, word: Callable[[int], str]) -> str
 
 def _kind(chat: Chat, what: str) -> Hashable:
     """Equal for whole conversations that a template treats alike, as far as their shape says."""
-    tools = msgspec.json.encode(chat.tools) if chat.tools else b""
+    tools = SHARED.json(chat.tools) if chat.tools else b""
     choice = chat.tool_choice if isinstance(chat.tool_choice, str) else "one"
     return (what, hash(tools), choice, _shape(chat.messages))
 

@@ -23,7 +23,8 @@ from liverl.util.decode import decode_loose_json
 
 SYNTHETIC = Message("user", "?")  # stands for the history where a template does not need it
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
-_KEPT_TEXTS = 64  # texts whose ids are kept: the trials of one task begin with the same prompt
+# Texts whose ids are kept: trials of one task begin with the same prompt, those of all tasks with the same part of it.
+_KEPT_TEXTS = 256
 _MOST_KEPT = 64 << 20  # bytes of these texts and their ids
 _EACH = 36  # bytes of an id in Python: 8 for its place in the list, 28 for the number
 
@@ -74,6 +75,7 @@ class LocalTokens:
             raise NoModelFiles(f"its chat template: {error}") from None
         self.form = FORMS[0]
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
+        self._cut: tuple[str, int] | None = None  # see ``cut_at``
         self._kept: OrderedDict[str, list[int]] = OrderedDict()
         self._kept_size = 0  # bytes
         self._keeping = threading.Lock()  # requests with long texts run in threads
@@ -91,6 +93,35 @@ class LocalTokens:
         offered = [_whole_tool(tool) for tool in tools] if self.form.whole_tools else list(tools)
         return template.render(given, offered, generation=reply)
 
+    def cut_at(self, stop: int) -> None:
+        """From now on the parts between these tokens, which end turns (``ends_turns``), are encoded by themselves: the
+        system prompt and the tools, which the trials of all tasks have, once for all of them. Unless an added token may
+        begin before such a token and end in it, or looks at what stands behind itself."""
+        word = self.word(stop)
+        others = [each for token, each in self.added().items() if token != stop]
+        begins = [word[:length] for length in range(1, len(word) + 1)]
+        crosses = any(word in each or each.endswith(tuple(begins)) for each in others)
+        self._cut = None if crosses or not word or word[0].isalnum() or word[0] == "_" else (word, stop)
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """The ids of a conversation's text, a part of it after the other: see ``cut_at``.
+
+        Raises:
+            TemplateFailed: the tokenizer fails with it.
+        """
+        if self._cut is None:
+            return self.ids(text)
+        word, stop = self._cut
+        first, *others = text.split(word)
+        ids = self.ids(first)
+        for part in others:
+            # Behind the token as in the whole: some tokenizers treat the beginning of a text in another way.
+            more = self.ids(word + part)
+            if more[:1] != [stop] or stop in more[1:]:
+                return self.ids(text)
+            ids += more
+        return ids
+
     def ids(self, text: str) -> list[int]:
         """The ids of a text.
 
@@ -102,7 +133,7 @@ class LocalTokens:
             if known is not None:
                 self._kept.move_to_end(text)
                 return known[:]
-        ids: list[int] = self._encoding(text).ids
+        ids = self._ids(text)
         with self._keeping:
             if text not in self._kept:
                 self._kept[text] = ids[:]
@@ -111,9 +142,17 @@ class LocalTokens:
                 self._kept_size -= _size(*self._kept.popitem(last=False))
         return ids
 
-    def _encoding(self, text: str) -> Any:
+    def _ids(self, text: str) -> list[int]:
+        """The ids of a text that is not kept. That no place in the text is noted for each saves a third of the time."""
         with _its_failures():
             # A batch of one: other threads run meanwhile.
+            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids
+
+    def _encoding(self, text: str) -> Any:
+        """The same with the place of each id."""
+        with _its_failures():
             (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
         return encoding
 
@@ -170,11 +209,12 @@ class LocalTokens:
         echo = msgspec.structs.replace(echo, reasoning="")
         before = self.text([SYNTHETIC, echo], reply=False)
         whole = self.text([SYNTHETIC, echo, *new], reply=True)
-        encoding = self._encoding(whole)
-        ids: list[int] = encoding.ids
-        cut = _behind_last(before, self.word(stop))
-        end = encoding.char_to_token(cut - 1) if cut and whole.startswith(before[:cut]) else None
-        if end is not None and ids[end] == stop:
+        word = self.word(stop)
+        cut = _behind_last(before, word)
+        if not whole.startswith(before[:cut]):
+            cut = 0
+        end, ids = self._end(whole, cut, word, stop) if cut else (None, self._ids(whole))
+        if end is not None:
             early = ids[: end + 1] + self.ids(before[cut:])
         else:
             cut = 0
@@ -186,6 +226,16 @@ class LocalTokens:
             self._opening = self.ids(self.text([SYNTHETIC], reply=True))
         healed = list(reply) != early[len(self._opening) : len(self._opening) + len(reply)]
         return LocalTail(ids[end + 1 :], whole[cut:] if cut else "", healed)
+
+    def _end(self, text: str, cut: int, word: str, stop: int) -> tuple[int | None, list[int]]:
+        """Which id of a text ends at ``cut``, and all ids. None: it is not ``stop``, whose text is ``word``."""
+        ids = self._ids(text)
+        overlaps = (word + word).find(word, 1) < len(word)
+        if not overlaps and ids.count(stop) == text.count(word):  # each ``word`` is a ``stop``
+            return nth(ids, stop, text.count(word, 0, cut)), ids
+        encoding = self._encoding(text)
+        end = encoding.char_to_token(cut - 1)
+        return end if end is not None and ids[end] == stop else None, encoding.ids
 
     def ends_with(self, chat: Chat, tail: LocalTail, ids: Sequence[int], stop: int) -> bool:
         """Whether the ids of the whole conversation end with ``ids``, those of ``tail`` with or without ``stop``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -10,7 +11,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 Api = Literal["openai", "anthropic"]
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+class Call(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One tool call. ``arguments``: JSON text of an object; text that is no JSON object as it came."""
 
     id: str
@@ -18,7 +19,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments: str
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One message. ``call_id``: the call that a tool message answers."""
 
     role: Role
@@ -37,7 +38,7 @@ class Chat(msgspec.Struct, frozen=True):
     ``asked``: the parameters of the distribution that the client has set, by the engine's names: the trainer's replace
     them where the trainer decides. ``extra``: the engine's parameters for what else the client asks for, and
     ``changes``: the fields that ask for it, with a forced call: refused where the trainer decides. ``ignored``: the
-    names of fields that have no effect.
+    names of fields that have no effect. ``size``: bytes of the request, 0 if they are not known.
     """
 
     messages: tuple[Message, ...]
@@ -54,6 +55,7 @@ class Chat(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     changes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    size: int = 0
 
     @property
     def temperature(self) -> float | None:
@@ -94,6 +96,15 @@ def openai_message(message: Message) -> dict[str, Any]:
             for call in message.calls
         ]
     return body
+
+
+def shared_items(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many of the first items of two lists, or of two tuples, are equal. Those that are the same objects, as in
+    requests that repeat their history, are not looked at one by one."""
+    least = min(len(one), len(other))
+    if one[:least] == other[:least]:
+        return least
+    return next((n for n in range(least) if one[n] != other[n]), least)
 
 
 LONGEST_QUOTE = 80  # characters of a request that an error quotes

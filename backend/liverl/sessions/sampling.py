@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from liverl.sessions.messages import Chat, openai_message
+from liverl.sessions.shared_tools import SHARED
 from liverl.util.http_limits import too_many_letters
 from liverl.util.json_limits import letters_of
 
@@ -53,6 +54,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float | None = None
 
 
+# Letters of a byte of a request, at most: of a call's arguments ``1e15`` becomes 1000000000000000.0.
+_OF_BYTE = 8
 _OF_MESSAGE = 16  # letters of a message or a call beside its texts, at most: its role or type
 
 
@@ -71,6 +74,8 @@ def require_short(chat: Chat, context: int) -> None:
     Raises:
         Overflow: they cannot fit.
     """
+    if chat.size and too_many_letters(chat.size * _OF_BYTE, context) is None:
+        return
     if too_many_letters(_most_letters(chat), context) is None:
         return
     letters = letters_of(
@@ -84,7 +89,7 @@ def require_short(chat: Chat, context: int) -> None:
 def _most_letters(chat: Chat) -> int:
     """No fewer than the letters of a request, found in a fraction of the time: a text is not looked at, and the tools
     are encoded, which makes no letter less."""
-    count = len(msgspec.json.encode(chat.tools)) if chat.tools else 0
+    count = len(SHARED.json(chat.tools)) if chat.tools else 0
     for each in chat.messages:
         count += len(each.text) + len(each.reasoning) + len(each.call_id) + _OF_MESSAGE
         for call in each.calls:

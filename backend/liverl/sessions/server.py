@@ -13,7 +13,7 @@ from aiohttp import web
 
 from liverl.sessions import wire
 from liverl.sessions.asked_fields import refuse_what_changes
-from liverl.sessions.canonical import read_anthropic, read_body, read_openai
+from liverl.sessions.canonical import read_anthropic, read_body
 from liverl.sessions.client import opened_at
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.keys import same_key
@@ -42,7 +42,6 @@ _RETRY = "x-stainless-retry-count"  # of both vendors' SDKs
 _AGENT = "x-claude-code-agent-id"
 _AUXILIARY = "x-claude-code-auxiliary-type"
 _JSON = "application/json"
-_READERS: dict[Api, Callable[[dict[str, Any]], Chat]] = {"openai": read_openai, "anthropic": read_anthropic}
 
 
 class NewSession(msgspec.Struct, frozen=True):
@@ -103,14 +102,12 @@ class AgentRoutes:
         _require(session.accepts(_key_of(request)))
         return session
 
-    def _chat_of(self, body: bytes, api: Api) -> Chat:
-        """Read a request.
+    def _for_policy(self, chat: Chat) -> Chat:
+        """The request.
 
         Raises:
-            BadRequest: it cannot be carried out.
             Refusal: it is for another model.
         """
-        chat = _READERS[api](read_body(body))
         require_policy(chat.model, self._store.replicas.models, self._models_meant)
         return chat
 
@@ -134,7 +131,7 @@ class AgentRoutes:
     async def _count(self, request: web.Request) -> web.StreamResponse:
         try:
             session = self._session(request)
-            chat = self._chat_of(await _body(request), "anthropic")
+            chat = self._for_policy(read_anthropic(read_body(await _body(request))))
             engine = await self._store.replicas.pick(session.id, (), PING_S)
             require_short(chat, await engine.context())
             return _json({"input_tokens": len(await engine.render(chat))})
@@ -150,7 +147,7 @@ class AgentRoutes:
     async def _reply(self, request: web.Request, api: Api) -> web.StreamResponse:
         try:
             session = self._session(request)
-            chat = self._chat_of(await _body(request), api)
+            chat = self._for_policy(session.requests.read(await _body(request), api))
             refuse_what_changes(chat, session.limits)
             who = Who(request.headers.get(_AGENT, ""), _AUXILIARY in request.headers)
             if chat.stream:

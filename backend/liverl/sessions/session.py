@@ -24,6 +24,7 @@ from liverl.sessions.journal import Counted, Delivered, Doubted, Entry, Finished
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
+from liverl.sessions.repeated import RequestReader
 from liverl.sessions.result import MANY_ROWS, SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
@@ -124,6 +125,7 @@ class Session:
         self._in_flight = asyncio.Semaphore(in_flight)
         self._most_rows = most_rows
         self._halted = False  # accepts no more requests
+        self.requests = RequestReader()
         self._heads = HeadCache()
         self._journal, self._told = journal, told
         journal.whole, journal.told = self._entries, self._journal_rewritten

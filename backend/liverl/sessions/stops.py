@@ -19,6 +19,8 @@ def cut_at_stop(message: Message, stops: Sequence[str]) -> tuple[Message, str]:
     A model writes its reasoning, then its text, then its calls: what comes behind a part with a stop text is left out,
     and so is a call that has one, which is not whole.
     """
+    if not stops:
+        return message, ""
     reasoning, stop = _cut(message.reasoning, stops)
     if stop:
         return msgspec.structs.replace(message, reasoning=reasoning, text="", calls=()), stop

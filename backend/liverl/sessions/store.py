@@ -225,13 +225,13 @@ class Store:
         self._path(opened.id).unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
-        turns, place = trial_log.ToldTurns(), opened.place
+        turns, forms, place = trial_log.ToldTurns(), trial_log.OpenaiForms(), opened.place
 
         async def told(recorded: Recorded, chat: Chat | None, api: Api) -> None:
             if chat is None:
                 record = trial_log.turn_record_without_request(opened.id, recorded)
             else:
-                record = trial_log.turn_record(opened.id, api, chat, recorded)
+                record = trial_log.turn_record(opened.id, api, chat, recorded, forms)
                 asked = overridden(chat, opened.limits)
                 if asked:
                     record["session"]["overridden"] = asked

@@ -19,7 +19,7 @@ import msgspec
 from liverl.sessions import wire
 from liverl.sessions.joined_turns import recorded_requests, reply_json
 from liverl.sessions.journal import Recorded
-from liverl.sessions.messages import Api, Chat, openai_message
+from liverl.sessions.messages import Api, Chat, Message, openai_message, shared_items
 from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row
 from liverl.util.append import append_to
@@ -35,12 +35,39 @@ REDACTED = "[redacted]"
 _MOST_PREFIXES = 1 << 16  # beginnings of conversations that are known of one session
 
 
-def turn_record(session: str, api: Api, chat: Chat, recorded: Recorded) -> dict[str, Any]:
-    """One turn in the recorder's form, with the kind of its row and the session's counters after it."""
+class OpenaiForms:
+    """The messages and tools of a session's requests in OpenAI's form: what a request repeats is the same object."""
+
+    def __init__(self) -> None:
+        self._messages: Sequence[Message] = ()
+        self._forms: list[dict[str, Any]] = []
+        self._tools: tuple[dict[str, Any], ...] = ()
+        self._listed: list[dict[str, Any]] = []
+
+    def tools(self, tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]] | None:
+        """A request's tools; None without any."""
+        if tools is not self._tools:
+            self._tools, self._listed = tools, list(tools)
+        return self._listed or None
+
+    def of(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Those of ``messages``."""
+        known = shared_items(messages, self._messages)
+        self._forms = [*self._forms[:known], *map(openai_message, messages[known:])]
+        self._messages = messages
+        return self._forms
+
+
+def turn_record(
+    session: str, api: Api, chat: Chat, recorded: Recorded, forms: OpenaiForms | None = None
+) -> dict[str, Any]:
+    """One turn in the recorder's form, with the kind of its row and the session's counters after it. ``forms``: of the
+    session."""
+    forms = forms or OpenaiForms()
     asked: dict[str, Any] = {
         "model": chat.model,
-        "messages": [openai_message(message) for message in chat.messages],
-        "tools": list(chat.tools) or None,
+        "messages": forms.of(chat.messages),
+        "tools": forms.tools(chat.tools),
         "max_tokens": chat.max_tokens,
         "temperature": chat.temperature,
         "top_p": chat.top_p,
@@ -86,16 +113,30 @@ class _Said(msgspec.Struct, frozen=True):
     tools_digest: str = ""
 
     @staticmethod
-    def of(record: Mapping[str, Any], secret: str) -> _Said | None:
+    def of(record: Mapping[str, Any], secret: str, tools: _ToolsDigest) -> _Said | None:
         """None for a record that has no reply."""
         try:
             response, asked = record["response_body"], record["request_body"]
             answer, reply = response["id"], reply_json(response["choices"][0]["message"])
         except (LookupError, TypeError):
             return None
-        tools = asked.get("tools")
-        digest = _digest(_without(secret, msgspec.json.encode(tools))).hex() if tools else ""
+        digest = tools.of(asked.get("tools"), secret)
         return _Said(answer, asked.get("messages"), _without(secret, reply), digest)
+
+
+class _ToolsDigest:
+    """The digest of a request's tools as the file has them. Those of the request before, the same object, have its."""
+
+    def __init__(self) -> None:
+        self._tools: object = None
+        self._digest = ""
+
+    def of(self, tools: Any, secret: str) -> str:
+        """That of ``tools``; "" without any."""
+        if tools is not self._tools:
+            self._tools = tools
+            self._digest = _digest(_without(secret, msgspec.json.encode(tools))).hex() if tools else ""
+        return self._digest
 
 
 class _Digests:
@@ -110,10 +151,7 @@ class _Digests:
 
     def of(self, messages: Sequence[Any], secret: str) -> list[bytes]:
         """Those of ``messages``."""
-        pairs = enumerate(zip(messages, self._messages))  # noqa: B905 (3.10)
-        known = next(
-            (n for n, (one, other) in pairs if one != other), min(len(messages), len(self._messages))
-        )
+        known = shared_items(messages, self._messages)
         new = [_encoded(message, secret) for message in messages[known:]]
         self._digests = _digests(new, self._digests[:known])
         self._messages = messages
@@ -130,7 +168,8 @@ class ToldTurns:
         # The same, of one that this object has opened to append to it: only then is it known that it may be written.
         self._appended: tuple[int, ...] | None = None
         self._written: int | None = None  # bytes behind the last line of this process
-        self._requests = _Digests()
+        self._requests, self._tools_digest = _Digests(), _ToolsDigest()
+        self._paths: tuple[Path | None, Path] = (None, Path())  # a trial's directory and its file
         self._forget()
 
     def _forget(self) -> None:
@@ -139,9 +178,15 @@ class ToldTurns:
         # Digest of the first messages of a conversation -> the turn that was the first to have them, and their number.
         self._prefixes: dict[bytes, tuple[str, int]] = {}
 
+    def _path_in(self, trial_dir: Path) -> Path:
+        """The trial's file. Made once: joining paths takes as long as looking at the file."""
+        if self._paths[0] is not trial_dir:
+            self._paths = trial_dir, trial_dir / TURNS
+        return self._paths[1]
+
     def append(self, trial_dir: Path, record: Mapping[str, Any], secret: str) -> None:
         """See ``append_turn``."""
-        path = trial_dir / TURNS
+        path = self._path_in(trial_dir)
         with self._lock:
             fd = reopen_append(path, self._is_ours)
             try:
@@ -155,26 +200,28 @@ class ToldTurns:
     def begins(self, trial_dir: Path) -> bool:
         """Whether the next line needs no look at what a file has: its earlier lines are known, or there is none."""
         try:
-            now = _identity(trial_dir / TURNS)
+            now = _identity(self._path_in(trial_dir))
         except OSError:
             return False
         return not self._lock.locked() and (now is None or now == self._file or not now[2])
 
     def _append(self, path: Path, fd: int | None, record: Mapping[str, Any], secret: str) -> None:
         """Write a turn. ``fd``: the open file, if ``path`` was also the last file written; None: it is to be opened."""
-        turn = _Said.of(record, secret)
+        turn = _Said.of(record, secret, self._tools_digest)
         if turn is None:
             self._write(path, fd, record, secret)
         elif turn.answer not in self._answers:
             digests = None if turn.messages is None else self._requests.of(turn.messages, secret)
-            self._write(path, fd, self._new(record, turn, digests, secret), secret)
-            self._take(turn.answer, digests, turn.reply, turn.tools_digest)
+            new, shared = self._new(record, turn, digests, secret)
+            self._write(path, fd, new, secret)
+            self._take(turn.answer, digests, turn.reply, turn.tools_digest, shared)
 
     def _new(
         self, record: Mapping[str, Any], turn: _Said, digests: Sequence[bytes] | None, secret: str
-    ) -> dict[str, Any]:
-        """The record with what no earlier record has. ``digests``: of its messages."""
-        asked, session = dict(record["request_body"]), dict(record["session"])
+    ) -> tuple[dict[str, Any], int]:
+        """The record with what no earlier record has, and how many messages an earlier one has. ``digests``: of its
+        messages."""
+        asked, session, shared = dict(record["request_body"]), dict(record["session"]), 0
         if turn.messages is not None and digests is not None:
             after, shared = self._longest(digests)
             session |= {"shared": shared} | ({"after": after} if shared else {})
@@ -183,7 +230,7 @@ class ToldTurns:
             session["tools"] = turn.tools_digest
             if turn.tools_digest in self._tools:
                 del asked["tools"]
-        return {**record, "request_body": asked, "session": session}
+        return {**record, "request_body": asked, "session": session}, shared
 
     def _write(self, path: Path, fd: int | None, record: Mapping[str, Any], secret: str) -> None:
         line = _without(secret, msgspec.json.encode(record)) + b"\n"
@@ -206,22 +253,25 @@ class ToldTurns:
             OSError: the file cannot be read.
         """
         with self._lock:
-            self._look(trial_dir / TURNS)
+            self._look(self._path_in(trial_dir))
             return frozenset(self._answers)
 
     def _longest(self, digests: Sequence[bytes]) -> tuple[str, int]:
         """The turn that has most of the first messages of a request, and their number. ``digests``: of its messages."""
         return next((self._prefixes[each] for each in reversed(digests) if each in self._prefixes), ("", 0))
 
-    def _take(self, answer: str, digests: Sequence[bytes] | None, reply: bytes, tools: str) -> None:
-        """``digests``: of the messages of its request."""
+    def _take(
+        self, answer: str, digests: Sequence[bytes] | None, reply: bytes, tools: str, shared: int = 0
+    ) -> None:
+        """``digests``: of the messages of its request; ``shared``: how many of these an earlier turn has."""
         self._answers.add(answer)
         if tools:
             self._tools.add(tools)
         if digests is None:
             return
-        for size, digest in enumerate(_digests([reply], digests), 1):
-            self._prefixes.setdefault(digest, (answer, size))
+        every = [*digests, *_digests([reply], digests[-1:])[-1:]]
+        for number in range(shared, len(every)):
+            self._prefixes.setdefault(every[number], (answer, number + 1))
         while len(self._prefixes) > _MOST_PREFIXES:
             del self._prefixes[next(iter(self._prefixes))]
 

@@ -117,7 +117,7 @@ def resolved(path: StrPath) -> str:
 
 
 def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
-    root = os.path.abspath(inside)
+    root = _absolute(inside) if inside.startswith("/") else os.path.abspath(inside)
     below = _plainly_below(name, root) or os.path.relpath(os.path.abspath(name), root)
     parts = below.split(os.sep)
     if parts[0] in ("..", "."):
@@ -137,6 +137,11 @@ def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
         return open_at(at, parts[-1], flags, name, mode)
     finally:
         os.close(at)
+
+
+_absolute = functools.lru_cache(256)(
+    os.path.abspath
+)  # of an absolute path: thousands of files are opened below the same one
 
 
 def _plainly_below(name: str, root: str) -> str:

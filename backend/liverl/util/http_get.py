@@ -115,11 +115,12 @@ class _Connection:
         self._head: _Head | None = None
         self._chunks: list[bytes] = []
 
-    async def ask(self, request: bytes) -> tuple[int, str]:
-        """Send a request; returns the status and the body of its answer.
+    async def ask(self, request: bytes, end: float) -> tuple[int, str]:
+        """Send a request; returns the status and the body of its answer. ``end``: time of the loop's clock from which
+        on an answer is too late.
 
         Raises:
-            OSError, UnusualError: see ``Getter.get``.
+            OSError, TimeoutError, UnusualError: see ``Getter.get``.
         """
         loop, fresh = self._loop, not self.used_at
         self.heard = self.keeps = False
@@ -128,12 +129,21 @@ class _Connection:
         except BlockingIOError:
             sent = 0
         if sent < len(request):
-            await self._writable()
-            await loop.sock_sendall(self._socket, request[sent:])
+            async with asyncio.timeout_at(end):
+                await self._writable()
+                await loop.sock_sendall(self._socket, request[sent:])
         self._answer = loop.create_future()
         if fresh:
             loop.add_reader(self._fd, self._read)
-        return await self._answer
+        late = loop.call_at(end, self._late)  # for half of what ``asyncio.timeout`` takes
+        try:
+            return await self._answer
+        finally:
+            late.cancel()
+
+    def _late(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._fail(TimeoutError())
 
     async def _writable(self) -> None:
         """Wait until the connection is made. Raises OSError."""
@@ -311,23 +321,23 @@ class Getter:
         """
         place, loop = _place_of(url), asyncio.get_running_loop()
         request = _request(place, tuple((headers or {}).items()), kept)
-        async with asyncio.timeout(seconds):
-            connection = self._take(place) if kept else None
-            if connection is not None:
-                try:
-                    return await self._ask(connection, place, request, kept)
-                except OSError:
-                    if connection.heard:
-                        raise
-                    # else the server had closed it
-            return await self._ask(_Connection(loop, place, self._buffer), place, request, kept)
+        end = loop.time() + seconds
+        connection = self._take(place) if kept else None
+        if connection is not None:
+            try:
+                return await self._ask(connection, place, request, kept, end)
+            except OSError:
+                if connection.heard or loop.time() >= end:
+                    raise
+                # else the server had closed it
+        return await self._ask(_Connection(loop, place, self._buffer), place, request, kept, end)
 
     async def _ask(
-        self, connection: _Connection, place: _Place, request: bytes, kept: bool
+        self, connection: _Connection, place: _Place, request: bytes, kept: bool, end: float
     ) -> tuple[int, str]:
         key = (place.host, place.port)
         try:
-            return await connection.ask(request)
+            return await connection.ask(request, end)
         finally:
             if kept and connection.keeps and key not in self._kept:
                 self._kept[key] = connection

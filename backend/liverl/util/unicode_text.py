@@ -6,12 +6,13 @@ like ``\\ud83d`` in somebody's JSON. UTF-8 has no form for them.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from liverl.util.late_pattern import late_pattern
+
+_SURROGATE = late_pattern("[\ud800-\udfff]")
 
 
 def without_surrogates(value: Any, mark: str = "?") -> Any:

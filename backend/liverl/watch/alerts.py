@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from liverl.causes.verdict.plain_keys import in_plain_words
 from liverl.diagnose.catalogue import services as service_rules
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.model import Evidence, Snapshot, Symptom
 from liverl.util.ages import ago
+from liverl.watch.advice import for_watched
 from liverl.watch.quiet import Pace
 from liverl.watch.services import quiet_words
 from liverl.watch.verdicts import Judgement
@@ -34,11 +36,14 @@ _RANK = {"critical": 0, "warning": 1, "info": 2}
 
 def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
     """The symptoms, each id once, the most severe first, then in the order of ``found``. None has an action, as nothing
-    can be changed from here."""
+    can be changed from here, and each says what to do in terms of the run's own."""
     unique: dict[str, Symptom] = {}
     for one in found:
-        fix = one.fix.removesuffix(_OURS_ONLY)
-        unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}, fix=fix))
+        fix = for_watched(one.fix.removesuffix(_OURS_ONLY)) if one.fix else ""
+        unique.setdefault(
+            one.id,
+            msgspec.structs.replace(one, action=None, patch={}, cause=in_plain_words(one.cause), fix=fix),
+        )
     # "log:ID:service" is the same as "log:ID", told as often as it was just seen.
     often = {one.rpartition(":")[0] for one in unique if one.startswith("log:") and one.count(":") > 1}
     shown = (
@@ -142,6 +147,8 @@ def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
         if service.down_since is not None
         and service.state in ("stopped", "failed")
         and service.kind != "task"
+        # Of a server that is known by its log only nobody knows: without requests it writes nothing.
+        and (service.kind == "trainer" or service.started_at is not None)
         and service.name not in judgement.explained
         and (
             service.log is None

@@ -24,13 +24,15 @@ _WHILE_IT_RUNS = (HANGS, "engine-stuck")
 
 class Ending(msgspec.Struct, frozen=True):
     """A log whose end is judged. ``shown``: its path as evidence names it; ``what``: its kind in words, or what its
-    process is; ``size``: bytes; ``alive``: its process still runs."""
+    process is; ``size``: bytes; ``alive``: its process still runs; ``written``: when it last was, Unix seconds, None:
+    as its own lines tell."""
 
     path: Path
     shown: str
     what: str
     size: int
     alive: bool
+    written: float | None = None
 
     @property
     def trains(self) -> bool:
@@ -57,7 +59,8 @@ class Endings:
         self._trains = any(one.alive and one.trains for one in logs)
         works = self._trains and any(_works(one.path, now) for one in logs)
         inputs = (Input(str(one.path), one.what, True, one.size) for one in logs if not works)
-        self._logs = dated(inputs)
+        written = {str(one.path): one.written for one in logs}
+        self._logs = [msgspec.structs.replace(log, written=written[log.path]) for log in dated(inputs)]
         self._reading = read_logs(self._logs, lambda _: None, foreign=True)
         self._judged = -AGAIN_S
 
@@ -73,8 +76,8 @@ class Endings:
     def _holds(self, one: Explanation, now: float) -> bool:
         if self._trains:
             return one.id in _WHILE_IT_RUNS
-        # These are no copies: a log that grew a moment ago has not stopped, whatever its last stamp is.
-        newest = max((log.modified for log in self._logs if log.trains), default=0.0)
+        # A log that was seen to grow a moment ago has not stopped, whatever its last stamp is.
+        newest = max((log.over for log in self._logs if log.trains), default=0.0)
         return one.id != STOPS or now - newest >= QUIET_S
 
     def _as_shown(self, one: Explanation) -> Explanation:

@@ -10,14 +10,13 @@ from pathlib import Path
 import msgspec
 
 from liverl.logs.launches import Written, divide
-from liverl.logs.zones import Stamps, span_here, stamps
+from liverl.logs.zones import Stamps, span_here
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
-from liverl.util.regular_file import open_binary
 from liverl.watch.folder import LogFound
+from liverl.watch.log_times import ends_of
 from liverl.watch.processes import Found
 
-ENDS = 64 << 10  # bytes at each end of a log that are searched for a stamp
 _SHELLS = frozenset(
     ("bash", "sh", "dash", "zsh", "ksh", "env", "setsid", "nohup", "timeout", "stdbuf", "srun")
 )
@@ -81,19 +80,12 @@ class LogStamps:
         """Those of one log; none if it cannot be read."""
         known = self._known.get(log.path)
         if known is None or known[:2] != (log.size, log.modified):
-            known = self._known[log.path] = (log.size, log.modified, _stamps(log))
+            known = self._known[log.path] = (
+                log.size,
+                log.modified,
+                ends_of(log.path, log.size, log.modified).stamps,
+            )
         return known[2]
-
-
-def _stamps(log: LogFound) -> Stamps:
-    try:
-        with open_binary(log.path) as file:
-            head = file.read(ENDS)
-            file.seek(max(0, log.size - ENDS))
-            tail = file.read(ENDS)
-    except OSError:
-        return Stamps()  # removed meanwhile; the survey tells of one that cannot be read
-    return stamps([head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")], log.modified)
 
 
 def launch_began(processes: Iterable[Found], table: Mapping[int, Proc], boot: float) -> float | None:

@@ -12,6 +12,7 @@ import msgspec
 from liverl.logs.no_work import work_in
 from liverl.logs.records import RecordReader
 from liverl.util.regular_file import open_binary
+from liverl.watch.log_times import LogTimes
 from liverl.watch.scene import stat_of
 
 # An estimate: most trainers print within five minutes, and five of its own gaps cover one that does not.
@@ -43,13 +44,14 @@ class Pace(msgspec.Struct, frozen=True):
 class Paces:
     """The pace of logs over time. One thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: LogTimes | None = None) -> None:
+        self._times = times or LogTimes()
         self._known: dict[Path, tuple[int, float, Pace]] = {}  # log -> size, when it was read, its pace
         self._grown: dict[Path, deque[float]] = {}
 
     def look(self, log: Path, now: float) -> Pace | None:
         """The pace of ``log``; None if it is gone, or empty."""
-        size, modified = stat_of(log)
+        size, modified = self._times(log)
         if not size:
             return None
         known = self._known.get(log)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from liverl.external.model_list import place
 from liverl.logs.zones import span_here
@@ -15,6 +16,7 @@ from liverl.procs.procfs import Proc
 from liverl.watch.engines import EngineFinder
 from liverl.watch.folder import LogFound, Survey
 from liverl.watch.launches import LogStamps, launch_began, launches
+from liverl.watch.log_times import LogTimes
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
 from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
@@ -52,8 +54,8 @@ class Scene(msgspec.Struct, frozen=True):
 class SceneFinder:
     """Looks for the services of ``target``; a service keeps its name from look to look."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, times: LogTimes | None = None) -> None:
+        self._target, self._times = target, times or LogTimes()
         self._finder, self._names, self._trainer_log = ProcessFinder(), Names(), TrainerLog()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
         self._stamps = LogStamps()
@@ -68,7 +70,12 @@ class SceneFinder:
         found = self._finder.look(table)
         mine = [one for one in found if is_part(one, self._target)]
         self._written |= {os.path.realpath(one.log) for one in mine if one.log is not None}
-        logs = [log for log in survey.logs if os.path.realpath(log.path) not in self._written]
+        self._times.together(log.path for log in survey.logs)
+        logs = [
+            replace(log, modified=self._times(log.path)[1])
+            for log in survey.logs
+            if os.path.realpath(log.path) not in self._written
+        ]
         stats = {one.log: stat_of(one.log) for one in mine if one.log is not None}
         begun = launch_began(mine, table, self._finder.boot)
         self._trained = self._trained or any(one.kind == "trainer" for one in mine)

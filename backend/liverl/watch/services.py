@@ -18,13 +18,14 @@ from liverl.procs import procfs
 from liverl.util import redact
 from liverl.util.ages import ago
 from liverl.watch.folder import LogFound, role_of
+from liverl.watch.log_times import LogTimes
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.quiet import Pace, Paces
 from liverl.watch.ray import RayFacts
-from liverl.watch.scene import Scene, stat_of
-from liverl.watch.units import MOST_LOGS, Unit, address_of
+from liverl.watch.scene import Scene
+from liverl.watch.units import MOST_LOGS, UNSEEN, Unit, address_of
 
 _KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
 # A log of which no process is visible is of one that runs elsewhere at most for so long, whatever its pace was.
@@ -53,7 +54,7 @@ class Seen(msgspec.Struct, frozen=True):
 class Services:
     """``known``: every service that has had a process -> its newest one. One thread at a time."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: Mirror, times: LogTimes | None = None) -> None:
         self.known: dict[str, Unit] = {}
         self._mirror = mirror
         self._logs = ServiceLogs(mirror.run.path)
@@ -62,7 +63,8 @@ class Services:
         self._down: dict[str, float | None] = {}
         self._gone: set[tuple[int, int]] = set()  # processes whose exit was reported
         self._restarts: dict[str, int] = {}
-        self._paces = Paces()
+        self._times = times or LogTimes()
+        self._paces = Paces(self._times)
         self.quiet: dict[str, Pace] = {}  # trainers that should write and have written nothing for long
 
     def follow(self, scene: Scene, now: float) -> None:
@@ -208,7 +210,7 @@ class Services:
         if process is None and unit.pid is not None and procfs.alive(unit.pid, None):
             self._note(name, unit, pace, now)
             return "ready", _joined(f"pid {unit.pid} writes its log", silent)
-        grown = _joined(_what(unit), _grown(unit, now))
+        grown = _joined(_what(unit), self._grown(unit, now))
         if process is not None:
             # A server never exits by itself in good order; a trainer does.
             failed = name in seen.failed or name in seen.errors or unit.kind in _SERVERS
@@ -219,14 +221,21 @@ class Services:
         if seen.closed and (unit.kind == "trainer" or role_of(unit.what) == "trainer"):
             return "stopped", _joined("by its log the training has ended", grown)
         # What writes polls into it lives, too.
-        grown_at = stat_of(unit.log)[1] if unit.log is not None else unit.modified
+        grown_at = self._times(unit.log)[1] if unit.log is not None else unit.modified
         if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
             self._note(name, unit, pace, now)
-            return "ready", _joined(silent or grown, "its process is not visible from here")
+            return "ready", _joined(silent or grown, UNSEEN)
         error = seen.errors.get(name, "")
         return ("failed" if error else "stopped"), _joined(
             error or "no process writes its log", silent or grown
         )
+
+    def _grown(self, unit: Unit, now: float) -> str:
+        """When the log of a unit last grew, in words; "" without a log."""
+        if unit.log is None:
+            return ""
+        size, written = self._times(unit.log)
+        return f"its log last grew {ago(now - written)} ago" if size or written else "its log was removed"
 
     def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:
         """Note a trainer that lives and writes nothing. Servers without requests have nothing to say."""
@@ -263,16 +272,8 @@ class Services:
 
 def _what(unit: Unit) -> str:
     """What a log without a process is; "" of a trainer's, which its name says, and of a text that tells nothing."""
-    told = unit.kind == "task" and unit.process is None and unit.what not in ("", "text")
+    told = unit.kind != "trainer" and unit.process is None and unit.what not in ("", "text")
     return unit.what if told else ""
-
-
-def _grown(unit: Unit, now: float) -> str:
-    """When the log of a unit last grew, in words; "" without a log."""
-    if unit.log is None:
-        return ""
-    size, modified = stat_of(unit.log)
-    return f"its log last grew {ago(now - modified)} ago" if size or modified else "its log was removed"
 
 
 def quiet_words(pace: Pace, now: float) -> str:

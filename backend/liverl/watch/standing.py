@@ -15,10 +15,12 @@ from liverl.offline.doctor.silence import HANGS
 from liverl.util.plural import quantity
 from liverl.watch.scene import Scene
 from liverl.watch.settings import Settings
+from liverl.watch.units import UNSEEN
 from liverl.watch.verdicts import Judgement
 
 NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 NOT_HERE = "nothing of it runs here"
+READING = f"{NOT_HERE}; its logs are being read, which may tell how it ended"
 ONLY_LOGS = "logs grow; none of their processes is visible from here"
 UNKNOWN_KIND = (
     "it runs; its processes are of no kind that is known, and no steps were found: they are read from lines like "
@@ -26,10 +28,11 @@ UNKNOWN_KIND = (
 )
 _ENDS = QUIET | {HANGS, STOPS}
 _UP = ("ready", "degraded", "starting")
+_SERVERS = ("replica", "proxy")  # some are known by their logs only
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What was found of a run."""
+    """What was found of a run. ``read``: its logs were judged once."""
 
     services: tuple[ServiceStatus, ...]
     replicas: ReplicaSet
@@ -37,6 +40,7 @@ class Standing(msgspec.Struct, frozen=True):
     trials: TrialsStatus
     judgement: Judgement
     settings: Settings
+    read: bool = True
 
 
 def standing(seen: Standing) -> tuple[RunState, str]:
@@ -45,6 +49,8 @@ def standing(seen: Standing) -> tuple[RunState, str]:
         return "running", _phase(seen)
     if seen.judgement.cause:
         return "failed", seen.judgement.cause
+    if not seen.read:
+        return "stopped", READING
     return ("done" if _all_steps(seen) else "stopped"), _end(seen)
 
 
@@ -64,7 +70,9 @@ def at_rest(services: tuple[ServiceStatus, ...], state: RunState) -> tuple[Servi
     if state not in ("done", "failed", "stopped"):
         return services
     return tuple(
-        msgspec.structs.replace(one, state="stopped")
+        msgspec.structs.replace(
+            one, state="stopped", why=one.why.replace(UNSEEN, "no process writes its log")
+        )
         if one.state in _UP and one.pid is None and one.address is None
         else one
         for one in services
@@ -83,7 +91,8 @@ def _phase(seen: Standing) -> str:
     if hangs:
         return hangs
     up = [one for one in seen.services if one.state in _UP]
-    if seen.metrics is None and not seen.replicas.items and all(one.kind == "task" for one in up):
+    others = all(one.kind == "task" or (one.kind in _SERVERS and one.pid is None) for one in up)
+    if seen.metrics is None and not seen.replicas.items and others:
         return ONLY_LOGS if all(one.pid is None for one in up) else UNKNOWN_KIND
     metrics, trials, total = seen.metrics, seen.trials, seen.settings.total
     trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}

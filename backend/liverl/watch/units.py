@@ -19,8 +19,10 @@ from liverl.watch.processes import Found
 STILL_S = (
     300.0  # seconds behind another trainer's log, after which one is left for that (an estimate: a long step)
 )
+UNSEEN = "its process is not visible from here"  # of a log that grew a moment ago
 MOST_LOGS = 40  # services that are logs only; of more the newest
 
+_SERVERS: dict[str, ServiceKind] = {"replica": "replica", "proxy": "proxy"}  # by the role of their logs
 _PREFIX: dict[str, str] = {"replica": "replica", "proxy": "proxy", "ray": "ray", "trainer": "trainer"}
 
 
@@ -71,7 +73,8 @@ def units(
         trained = None
     for log in alone:
         chosen = log.role == "trainer" and trained in (None, log.path)
-        kind: ServiceKind = "trainer" if chosen and not trainer else "task"
+        kind: ServiceKind = _SERVERS.get(log.role, "task")
+        kind = "trainer" if chosen and not trainer else kind
         trainer = trainer or kind == "trainer"
         result.append(Unit(kind, None, log.path, log.what, writing.get(log.path), log.size, log.modified))
     return result
@@ -145,6 +148,9 @@ class Names:
         taken = {*self._by_key.values(), *given}
         if unit.kind == "trainer" and "trainer" not in given:
             return "trainer"  # a later start is its next generation
+        if unit.process is None and unit.kind in _SERVERS and unit.log is not None:
+            stem = service_name(unit.log.stem)  # says more than a number
+            return stem if stem not in taken else _numbered(stem, taken, 2)
         if unit.kind in _PREFIX and unit.kind != "replica" and _PREFIX[unit.kind] not in taken:
             return _PREFIX[unit.kind]
         if unit.kind == "replica":

@@ -19,6 +19,9 @@ from liverl.causes.read.reading import read_log
 from liverl.causes.verdict.judge import judge
 from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import Evidence, Symptom, UnreadableFile
+from liverl.offline.doctor.inputs import Input
+from liverl.offline.doctor.logs import dated
+from liverl.offline.doctor.moments import moment
 from liverl.util.plural import quantity
 from liverl.watch.endings import Ending, Endings
 
@@ -31,7 +34,8 @@ RAY = "ray"  # the service of the logs of Ray's own processes, which poll and wa
 
 class JudgedLog(msgspec.Struct, frozen=True):
     """A log to judge. ``shown``: its path as evidence names it; ``alive``: its process still runs; ``began``: when that
-    was started, Unix seconds, None if it is not visible; ``what``: its kind in words, or what its process is."""
+    was started, Unix seconds, None if it is not visible; ``modified``: when it was last written
+    to; ``what``: its kind in words, or what its process is."""
 
     path: Path
     shown: str
@@ -83,6 +87,8 @@ class Judge:
         self._endings = Endings()
         self._read_all: _Read | None = None  # what was read last, without what only time tells
         self._said: tuple[Explanation, ...] = ()  # of the ends of the logs
+        # Log and byte of a line -> when it was written, None if no stamp tells.
+        self._written: dict[tuple[str | None, int | None], float | None] = {}
         self._last = Judgement()
         self._began = 0.0  # the newest reading, Unix time
         self._rest_until = 0.0
@@ -95,6 +101,7 @@ class Judge:
         if not same and time.monotonic() >= self._rest_until:
             began, self._began = time.monotonic(), time.time()
             self._read_all, self._key = self._read_logs(found), key
+            self._written = {}
             self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
         elif self._read_all is None or self._endings.found(time.time()) == self._said:
             return self._last
@@ -103,8 +110,15 @@ class Judge:
         ends = () if now.ended.cause is not None else self._said
         judged = judgement(now.ended, now.going, now.services, now.below, ends)
         unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
+        files = {log.shown: log for log in found}
+        symptoms = tuple(replace(one, since=self._since(one, files)) for one in judged.symptoms)
         self._last = replace(
-            judged, errors=now.errors, left_out=now.left_out, unreadable=unreadable, at=self._began
+            judged,
+            symptoms=symptoms,
+            errors=now.errors,
+            left_out=now.left_out,
+            unreadable=unreadable,
+            at=self._began,
         )
         return self._last
 
@@ -132,6 +146,19 @@ class Judge:
         services = {log.shown: log.service for log in logs}
         named = {services[shown]: title for shown, title in errors.items()}
         return _Read(ended, going, services, tuple(below), named, left_out(found))
+
+    def _since(self, one: Symptom, logs: Mapping[str, JudgedLog]) -> float | None:
+        """When the line was written that proves an alert, by the stamps of its log; None if they do not tell."""
+        line = next((e for e in one.evidence if e.log in logs and e.offset is not None), None)
+        if line is None:
+            return None
+        place = (line.log, line.offset)
+        if place not in self._written:
+            log = logs[line.log or ""]
+            dates = dated([Input(str(log.path), log.what, True, log.size)])
+            when = moment(dates[0], line.offset or 0)
+            self._written[place] = when.at if when is not None and when.how != "file" else None
+        return self._written[place]
 
     def _records(self, log: JudgedLog) -> LogRecords | None:
         known = self._read.get(log.path)
@@ -166,7 +193,7 @@ def left_out(logs: Sequence[JudgedLog]) -> tuple[str, ...]:
 
 def ending(log: JudgedLog) -> Ending:
     """A log for the judge of its end. Pure."""
-    return Ending(log.path, log.shown, log.what or log.service, log.size, log.alive)
+    return Ending(log.path, log.shown, log.what or log.service, log.size, log.alive, log.modified)
 
 
 def of_process(log: LogRecords, began: float | None) -> LogRecords:

@@ -50,6 +50,7 @@ from liverl.watch.alerts import WATCH_RULES, ended, engines_ended, merged, silen
 from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
+from liverl.watch.log_times import LogTimes
 from liverl.watch.mirror import Mirror
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.ray import RayFacts, RayWatch
@@ -88,7 +89,8 @@ class Watcher:
         self.mirror = Mirror(folder, _name(target))
         self.run = self.mirror.run
         self._started_at = time.time()
-        self._services = Services(self.mirror)
+        self._times = LogTimes()
+        self._services = Services(self.mirror, self._times)
         self._states, self._files = ReplicaStates(), FileReadings(self.run.path)
         self._step_time = NewestStepTime()
         self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
@@ -101,7 +103,7 @@ class Watcher:
         self._step: int | None = None  # the newest one so far, -1: none of it was there when the watch began
         self._launch: float | None = None  # when the newest launch began; 0.0 if that is not known
         self._polled = False
-        surveyor, finder = Surveyor(), SceneFinder(target)
+        surveyor, finder = Surveyor(), SceneFinder(target, self._times)
         probes, gpus, self._ray = ReplicaProbes(), GpuSampler(), RayWatch("")
 
         def survey() -> Survey:
@@ -239,7 +241,7 @@ class Watcher:
             if unit.log is not None:
                 shown = self.mirror.link_log(name, unit.log)
                 began = unit.process.started_at if unit.process is not None else None
-                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began, unit.what)
+                yield JudgedLog(unit.log, shown, name, alive, *self._times(unit.log), began, unit.what)
         for log in ray_logs(self._survey.value):
             if scene.began is None or log.modified >= scene.began:
                 yield JudgedLog(log.path, str(log.path), RAY, bool(scene.processes), *stat_of(log.path))
@@ -283,7 +285,9 @@ class Watcher:
         trials = self._files.trials.scan(now=now)
         waits = self.empty
         settings = self._settings.value
-        state, phase = standing(Standing(services, replicas, metrics, trials, judgement, settings))
+        state, phase = standing(
+            Standing(services, replicas, metrics, trials, judgement, settings, judgement.at > 0.0)
+        )
         services = at_rest(services, state)
         if waits:
             state, phase = "starting", NOTHING_YET

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
@@ -10,12 +9,13 @@ from typing import TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from liverl.util.late_pattern import late_pattern
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value, choose
 from liverl_tui.widgets.base.prompt import TitlePrompt
 
 T = TypeVar("T")
 Wanted = frozenset[tuple[str, bool]]  # names of columns, and whether the user wants to see each
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = late_pattern(r"(\d+)")
 UP, DOWN = "▲", "▼"  # beside the head of the column that sorts: from the smallest value, from the largest one
 
 

@@ -210,6 +210,7 @@ class CellPanel(Widget):
         self._rows: list[Row] = []
         self._drawn: tuple[Size, str] | None = None
         self.changes_drawn = 0  # how often ``update`` has changed a cell
+        self.is_behind = False  # ``update`` was called while nothing of the screen was to be seen
 
     @property
     def palette(self) -> Palette:
@@ -225,12 +226,16 @@ class CellPanel(Widget):
 
     def update(self) -> None:
         """Compose the rows again and refresh the cells that changed; all cells after a change of size or theme. Does
-        nothing while the widget is not mounted, has no size, or the app holds back painting."""
+        nothing while the widget is not mounted, has no size, or the app holds back painting, and while another screen
+        covers its own, which draws it when it comes on top again."""
         size = self.content_size
         if not size.width or not size.height or not self.is_attached:
             return
         if getattr(self.app, "held", False):
             return  # ``update`` is called again before the first paint
+        self.is_behind = not getattr(self.screen, "is_seen", True)
+        if self.is_behind:
+            return
         if (drawn := getattr(self.screen, "has_drawn", None)) is not None:
             drawn(self)
         palette = self.palette

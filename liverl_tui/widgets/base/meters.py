@@ -35,21 +35,22 @@ class History:
     history that moved with each sample would send all of its characters with each sample.
     """
 
-    __slots__ = ("_bins", "_columns", "_sums")
+    __slots__ = ("_columns", "_sums")
 
     def __init__(self) -> None:
         # number of the bin of BIN_S -> sum and count of its samples
         self._sums: dict[int, tuple[float, int]] = {}
-        self._bins = 1  # bins of a column when the history was drawn last
-        # number of a column of that drawing -> its character, until a sample comes
-        self._columns: dict[int, str] = {}
+        # bins of a column -> number of a column of the last such drawing -> its character, until a sample comes. A
+        # table is fitted in several widths before one of them is drawn.
+        self._columns: dict[int, dict[int, str]] = {}
 
     def add(self, at: float, share: float | None) -> None:
         """Add a ratio 0..1 measured at ``at`` (seconds), in any order; None is no sample."""
         if share is None:
             return
         number = int(at // BIN_S)
-        self._columns.pop(number // self._bins, None)
+        for bins, columns in self._columns.items():
+            columns.pop(number // bins, None)
         total, count = self._sums.get(number, (0.0, 0))
         self._sums[number] = (total + share, count + 1)
         if len(self._sums) > 4 * SPAN_S / BIN_S:
@@ -64,12 +65,11 @@ class History:
             return ""
         bins = int(SPAN_S / BIN_S) // width
         last = int(end // BIN_S) // bins
-        before = self._columns if bins == self._bins else {}
-        self._bins = bins
-        self._columns = {
+        before = self._columns.get(bins, {})
+        columns = self._columns[bins] = {
             n: before.get(n) or level(self._mean(n * bins, bins)) for n in range(last - width + 1, last + 1)
         }
-        return "".join(self._columns.values())
+        return "".join(columns.values())
 
     def _mean(self, first: int, bins: int) -> float | None:
         """The mean of the samples in ``bins`` bins from ``first`` on; None without any."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from textual import events
 
 from liverl.model import NodeStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.util.plural import quantity
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
@@ -86,7 +87,8 @@ class ReplicasPane(RowsPane):
         self._services = {
             s.name: s
             for s in snapshot.services
-            if s.kind != "replica" and s.state not in _QUIET.get(s.kind, ())
+            if (s.kind != "replica" or _by_its_log(s, self._replicas))
+            and s.state not in _QUIET.get(s.kind, ())
         }
         self._labels = {name: of_replica(r, snapshot_index, now) for name, r in self._replicas.items()}
         self._labels |= {name: of_service(s, now) for name, s in self._services.items()}
@@ -277,7 +279,15 @@ class ReplicasPane(RowsPane):
         replicas = snapshot.replicas
         if not replicas.expected and not replicas.items:
             foreign = bool(snapshot.services) and all(one.owner == "foreign" for one in snapshot.services)
-            return ("none seen on this host" if foreign else "none in this run"), "dim"
+            logs = sum(
+                _by_its_log(one, self._replicas) for one in self._services.values() if one.kind == "replica"
+            )
+            seen = (
+                f"none seen on this host, {quantity(logs, 'log')} of some"
+                if logs
+                else "none seen on this host"
+            )
+            return (seen if foreign else "none in this run"), "dim"
         text = ready_words(snapshot)
         short = replicas.ready < replicas.expected
         if snapshot.carrier_down is not None:
@@ -413,6 +423,11 @@ class ReplicasPane(RowsPane):
         if not self._is_workers(key):
             return key
         return next((name for name, service in self._services.items() if service.kind == "trainer"), key)
+
+
+def _by_its_log(service: ServiceStatus, replicas: Mapping[str, ReplicaStatus]) -> bool:
+    """Whether a replica of a run that is watched is known by its log only."""
+    return service.owner == "foreign" and service.started_at is None and service.name not in replicas
 
 
 def _beside(services: Iterable[str], *, workers: bool) -> tuple[str, ...]:

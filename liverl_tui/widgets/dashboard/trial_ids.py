@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rich.cells import cell_len
 
 from liverl.model import TrialHead
+from liverl.util.late_pattern import late_pattern
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.cells import fit
 
 _FEWEST = 4  # characters of a short id
 _LEAST_OF_TASK = 8  # columns of a task that is cut for the id behind it; with fewer it stands alone
-_ID = re.compile(r"[-_]+(\w{4,})")
+_ID = late_pattern(r"[-_]+(\w{4,})")
 
 
 def short_ids(trials: Iterable[TrialHead]) -> dict[str, str]:
@@ -26,6 +27,13 @@ def short_ids(trials: Iterable[TrialHead]) -> dict[str, str]:
     while length < longest and len({(task, whole[:length]) for _, task, whole in ids}) < distinct:
         length += 1
     return {path: whole[:length] for path, _, whole in ids}
+
+
+@lru_cache(maxsize=4096)
+def lone_id(name: str, task: str) -> str:
+    """The short id of a trial beside which no other one is: as of ``short_ids``, empty without one."""
+    found = _ID.fullmatch(name.removeprefix(task))
+    return found[1][:_FEWEST] if found else ""
 
 
 def task_with_id(task: str, short_id: str, width: int) -> str:

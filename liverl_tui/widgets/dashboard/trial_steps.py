@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from liverl.model import TrialHead, TrialsStatus
 from liverl_tui.widgets.base.trial_words import Tally
+
+if TYPE_CHECKING:
+    from liverl.observe.trials.starts import TrainerStarts
 
 AGAIN_S = 5.0  # seconds between two readings of a running step, or 20 times as long as one reading takes
 
@@ -35,6 +38,7 @@ class StepReader:
         self.busy = False
         self.problem = ""  # why a reading failed, for the title
         self._read: dict[str, TrialHead] = {}  # by path
+        self._starts: TrainerStarts | None = None  # of the trainer, as of the last reading
         self._read_at = self._read_took = 0.0  # end (monotonic) and seconds of the last reading
 
     def open(self, step: int) -> None:
@@ -49,17 +53,19 @@ class StepReader:
 
     def heads(self, status: TrialsStatus) -> list[TrialHead]:
         """All trials of the step, newest first: those that were read, updated by the heads of ``status``."""
-        from liverl.observe.trials.cut_off import (
-            cut_off_head,  # not at the top: it would delay the first paint
+        from liverl.observe.trials.cut_off import (  # not at the top: it would delay the first paint
+            cut_off_head,
+            of_present,
         )
 
         over = status.cut_off > 0  # trials whose files have no end will not be finished any more
         heads = {path: cut_off_head(head) if over else head for path, head in self._read.items()}
         for head in status.newest:
             if head.step == self.step:
-                # Within a step that is still to be begun again, no trial is an earlier one.
                 earlier = heads[head.path].earlier if head.path in heads else head.earlier
                 heads[head.path] = msgspec.structs.replace(head, earlier=earlier)
+        if self._starts is not None:  # of a step that is still to be begun again, all trials are earlier ones
+            heads = {head.path: head for head in of_present(heads.values(), self._starts, status)}
         return sorted(heads.values(), key=lambda h: (h.started_at or h.updated_at, h.path), reverse=True)
 
     def refresh(self, status: TrialsStatus, tally: Tally) -> None:
@@ -81,18 +87,17 @@ class StepReader:
         self._run(self._read_step(self.step), group="trials-of-step", exclusive=True)
 
     async def _read_step(self, step: int) -> None:
-        from liverl.observe.trials.steps import heads_of_step  # as in ``heads``
-
         begun = time.monotonic()
         heads: list[TrialHead] = []
+        starts: TrainerStarts | None = None
         try:
-            heads = await asyncio.to_thread(heads_of_step, self._run_dir(), step)
+            heads, starts = await asyncio.to_thread(_heads_and_starts, self._run_dir(), step)
             problem = ""
         except OSError as error:
             problem = _read_problem(error)
         if step != self.step:
             return  # another step was chosen meanwhile
-        self._read = {head.path: head for head in heads}
+        self._read, self._starts = {head.path: head for head in heads}, starts
         self.busy, self.problem = False, problem
         self._read_at = time.monotonic()
         self._read_took = self._read_at - begun
@@ -115,6 +120,16 @@ class StepReader:
         else:
             found = [s for s in steps if s < here][-1:] if by < 0 else [s for s in steps if s > here][:1]
         return found[0] if found else None
+
+
+def _heads_and_starts(run_dir: Path, step: int) -> tuple[list[TrialHead], TrainerStarts]:
+    """All trials of a step, and the starts of the trainer that ran them. Blocking."""
+    from liverl.observe.trials.starts import TrainerStarts  # as in ``heads``
+    from liverl.observe.trials.steps import heads_of_step
+
+    starts = TrainerStarts(run_dir)
+    starts.poll()
+    return heads_of_step(run_dir, step), starts
 
 
 def _read_problem(error: OSError) -> str:

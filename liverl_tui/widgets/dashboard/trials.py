@@ -38,7 +38,7 @@ from liverl_tui.widgets.dashboard.trial_groups import (
     lone_group,
     lone_row,
 )
-from liverl_tui.widgets.dashboard.trial_ids import short_ids
+from liverl_tui.widgets.dashboard.trial_ids import lone_id, short_ids
 from liverl_tui.widgets.dashboard.trial_listing import UNTOUCHED, Choices, Listing, group_facts
 from liverl_tui.widgets.dashboard.trial_rows import (
     FLAGGED,
@@ -475,7 +475,7 @@ class TrialsPane(RowsPane):
             return group_row(group, width, opened, equal, context.now, ended, wanted, among_trials=mixed)
         head, context = self._head_of(key), self._row_context
         if self._whole_listed:
-            return trial_row(head, width, replace(context, ids=short_ids([head])))
+            return trial_row(head, width, replace(context, ids={head.path: lone_id(head.name, head.task)}))
         if self._folded:
             short_id = context.ids.get(key, "")
             return lone_row(head, width, context.link, context.now, context.wanted, short_id)

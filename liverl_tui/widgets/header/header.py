@@ -3,14 +3,14 @@ the newest event."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from liverl.model import SMOKE, Event, Snapshot
 from liverl.observe.metrics.rewards import ENDS_SAID
 from liverl.rundir.commands import next_command
+from liverl.util.late_pattern import late_pattern
 from liverl_tui.data.host import host_of
-from liverl_tui.data.view import View
+from liverl_tui.data.view import ITS_CLOCK, View
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.facts import batch_words, lasted, remaining, stalled_for
@@ -147,9 +147,9 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
         if view.why:
             return ((f"■ demo has ended ({find('app', 'leave').name})", "info"),), (("■ demo ended", "info"),)
         place = f" {view.playing}" if view.playing else ": a recorded run"
-        forms = dict.fromkeys(
-            (place, place.partition(",")[0], "")
-        )  # without the clock, then without the place
+        # All times on the screen are by the clock, where there is one: it is never left out.
+        where, at, clock = place.partition(ITS_CLOCK)
+        forms = (place, f" {clock}") if at else dict.fromkeys((place, where.partition(",")[0], ""))
         return tuple(((f"▶ demo{form}", "info"),) for form in forms)
     if view.why:
         return (("▲ backend does not answer", "warn"),), (("▲ no answer", "warn"),)
@@ -226,7 +226,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 Part(1, ((("stalled ", "warn"), (age(stalled), "warn")), (("stalled", "warn"),), _NONE))
             )
         if rest is not None:
-            parts.append(Part(_WHEN, ((("ETA ", "dim"), (time_left(rest), "text")), _NONE)))
+            # Of a recording it is what whoever looks will wait.
+            parts.append(Part(_WHEN, ((("ETA ", "dim"), (time_left(rest / view.speed), "text")), _NONE)))
     parts += _job_end(snapshot, now)
     parts += learning_parts(snapshot)
     if snapshot.policy_version is not None:
@@ -333,6 +334,18 @@ def _matters(snapshot: Snapshot) -> bool:
     )
 
 
+def _with_clock(told: str, room: int) -> str:
+    """``told`` in ``room`` columns without what is before the clock of a recording, from its end on: a clock that is
+    cut says nothing. Any other text as it is."""
+    words, comma, clock = told.rpartition(ITS_CLOCK)
+    if not comma:
+        return told
+    parts = words.split(", ")
+    while parts and len(f"{', '.join(parts)}{comma}{clock}") > room:
+        parts.pop()
+    return f"{', '.join(parts)}{comma}{clock}" if parts else f"{comma.removeprefix(', ')}{clock}"
+
+
 _LEAST_WORDS = 16  # columns: of less than so many nobody can tell what they were about
 
 
@@ -348,6 +361,7 @@ def why_words(why: str, width: int) -> str:
     if told and len(head) + 2 + len(told) <= room:
         return f"{head}: {told}; {last}"
     if told and room >= _LEAST_WORDS:
+        told = _with_clock(told, room)
         return f"{fit(told, min(len(told), room))}; {last}"
     return next(form for form in (f"{head}; {last}", last) if len(form) <= width)
 
@@ -385,7 +399,7 @@ def command_rows(snapshot: Snapshot, width: int) -> list[Row]:
     return [Row(("→ " if n == 0 else "  ", "dim"), (line, "strong")) for n, line in enumerate(lines)]
 
 
-_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
+_WORD = late_pattern(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 
 
 def shell_lines(command: str, width: int) -> list[str]:

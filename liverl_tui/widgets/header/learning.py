@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from liverl.model import Rewards, Snapshot
 from liverl.observe.metrics.names import key_in
@@ -64,16 +65,22 @@ def _reward(rewards: Rewards) -> list[Part]:
         forms.insert(0, (label, (f"{first:.2f} → ", "dim"), (f"{last:.2f}", style)))
     elif rewards.steps > 1:
         forms[:0] = [((f"mean reward of {rewards.steps} steps ", "dim"), now), (("mean reward ", "dim"), now)]
-    # A snapshot of an older version has the newest steps only.
-    if rewards.curve:
-        texts = [spark(resampled(rewards.curve, width), width) for width in _SPARKS]
-    else:
-        texts = [spark(rewards.newest, width, rewards.first) for width in _SPARKS]
-    curves = [curve for curve in dict.fromkeys(texts) if len(curve) > 1]
+    curves = _curves(rewards.curve, rewards.newest, rewards.first)
     return [
         Part(1 if ends else 0, tuple(forms), kept=0),
         Part(5, (*(((curve, "info"),) for curve in curves), _NONE)),
     ]
+
+
+@lru_cache(maxsize=4)
+def _curves(curve: tuple[float, ...], newest: tuple[float, ...], first: float | None) -> list[str]:
+    """The curve of the rewards in each length that a line may have room for. Most views come within a step, whose
+    rewards are those of the view before."""
+    if curve:
+        texts = [spark(resampled(curve, width), width) for width in _SPARKS]
+    else:  # a snapshot of an older version has the newest steps only
+        texts = [spark(newest, width, first) for width in _SPARKS]
+    return [text for text in dict.fromkeys(texts) if len(text) > 1]
 
 
 _COURSE_STYLE = {"learning": "ok", "solved": "ok", "nearly_solved": "ok", "flat": "warn", "falling": "warn"}

@@ -53,8 +53,10 @@ def stages(snapshot: Snapshot, now: float) -> tuple[Stage, ...]:
     for kind in _MANAGED if snapshot.topology == "managed" else _VERL:
         services = [s for s in snapshot.services if s.kind == kind]
         if kind == "replica":
-            if services or snapshot.replicas.expected or snapshot.replicas.items:
+            if snapshot.replicas.expected or snapshot.replicas.items:
                 run_stages.append(_replicas(snapshot, now))
+            elif services:  # of a run that is watched, by their logs
+                run_stages.append(_stage(kind, services, now))
         elif services:
             stage = _stage(kind, services, now)
             if kind != "task" or not stage.done:  # a task that is done needs no stage

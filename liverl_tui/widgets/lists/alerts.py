@@ -13,6 +13,7 @@ from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl.util.plural import quantity
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.facts import ended
 from liverl_tui.text.log_names import with_own_names
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, happened, one_line
 from liverl_tui.text.wrapping import wrap
@@ -50,16 +51,23 @@ _EVERYTHING = frozenset(column.name for column in _COLUMNS)
 
 
 def alert_rows(
-    symptom: Symptom, width: int, now: float, parts: Collection[str] = _EVERYTHING, *, over: bool = False
+    symptom: Symptom,
+    width: int,
+    now: float,
+    parts: Collection[str] = _EVERYTHING,
+    *,
+    over: bool = False,
+    past: bool = False,
 ) -> list[Row]:
     """One alert in ``width`` columns: title and age, cause, fix, the key that applies the fix, and evidence. ``now``:
-    Unix seconds; ``parts``: names of the columns that are shown; ``over``: the run has ended."""
+    Unix seconds; ``parts``: names of the columns that are shown; ``over``: the run has ended, and ``now`` is its end;
+    ``past``: it has ended, and ``now`` goes on."""
     shown = frozenset(parts)
     style, room = SEVERITY_STYLE[symptom.severity], max(8, width - _INDENT - 1)
     begun = symptom.since if "since" in shown else None
     since = " "
     if begun is not None and now >= begun:
-        since = f" {happened(begun, now, over=True)} " if over else f" for {age(now - begun)} "
+        since = f" {happened(begun, now, over=over)} " if over or past else f" for {age(now - begun)} "
     sign = f"{SEVERITY_GLYPH[symptom.severity]} " if "severity" in shown else ""
     title = sign + (one_line(symptom.title) if "title" in shown else "")
     rows = [Row((f" {fit(title, max(8, width - len(since) - 1))}", style), (since, "dim"))]
@@ -149,7 +157,7 @@ class AlertList(RowsPane):
         super().__init__(id=id)
         self._clock = Clock()
         self._snapshot: Snapshot | None = None
-        self._over = False
+        self._over = self._past = False
         self._alerts: dict[str, Symptom] = {}
         self._row_of: list[int] = []  # index of the alert of each visible row below the title
 
@@ -157,6 +165,7 @@ class AlertList(RowsPane):
         """Show the alerts of a new view."""
         self._clock.take(view)
         self._snapshot, self._over = view.snapshot, view.link == "ended"
+        self._past = view.snapshot is not None and ended(view.snapshot)
         before = self._alerts.get(self._cursor) if self._cursor is not None and self.has_focus else None
         self._alerts = {s.id: s for s in view.snapshot.symptoms} if view.snapshot is not None else {}
         if view.link == "lost":
@@ -232,7 +241,7 @@ class AlertList(RowsPane):
         parts = {column.name for column in _COLUMNS if self.arrangement.shows(column)}
         for index, key in enumerate(keys):
             wide, now = width - self.gutter_width, self._clock.now()
-            block = alert_rows(self._shown(key), wide, now, parts, over=self._over)
+            block = alert_rows(self._shown(key), wide, now, parts, over=self._over, past=self._past)
             self.signed(key, block)
             if key == chosen:
                 begin, end = len(rows), len(rows) + len(block)

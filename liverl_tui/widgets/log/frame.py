@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from liverl.logs.document import MARK, Place
-from liverl.logs.query import Needle, Query
-from liverl.logs.stamps import Clock
 from liverl.logs.text import last_state, plain
 from liverl.model import Level
+
+if TYPE_CHECKING:
+    from liverl.logs.document import Place
+    from liverl.logs.query import Needle, Query
+    from liverl.logs.stamps import Clock
 
 ALL = ""  # name of the tab with the logs of all services, merged by time
 
@@ -31,7 +35,7 @@ class LogLine(msgspec.Struct, frozen=True):
     @property
     def mark(self) -> bool:
         """Whether it is the separator between two files."""
-        return self.place.offset == MARK
+        return self.place.separates
 
     @property
     def copy(self) -> str:
@@ -70,6 +74,8 @@ class Filter(msgspec.Struct, frozen=True):
 
     def query(self, *more: Needle, spared: Needle | None = None) -> Query:
         """The filter as a query that also wants ``more``. ``spared``: routine lines with it are shown."""
+        from liverl.logs.query import Query  # not at the top: before the first paint nothing is filtered
+
         include = () if self.include is None else (self.include,)
         exclude = () if self.exclude is None else (self.exclude,)
         return Query(include + more, exclude, self.level, not self.access, spared, self.kept)

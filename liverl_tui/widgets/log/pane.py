@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import cast
 
 from msgspec.structs import replace
 
 from liverl.diagnose.evidence import LogPlace, failure_place, proving_lines
-from liverl.logs.prefixes import colourless
-from liverl.logs.query import needle
-from liverl.logs.stamps import head_length
 from liverl.model import ServiceStatus, Snapshot
 from liverl_tui.data.source import Source
 from liverl_tui.data.view import View, actors
@@ -19,7 +15,6 @@ from liverl_tui.keys.bindings import find
 from liverl_tui.text.words import GLYPH, STYLE, state_word
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.log.frame import ALL, Filter, LogLine
-from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.title import Tab, empty_words, tab_row
 from liverl_tui.widgets.log.view import COLOURS, SERVICE, LogView
 
@@ -68,7 +63,7 @@ class LogsPane(LogView):
             self._sent = run, names, logs
             current = {name: run.path / log for name, log in logs.items()}
             own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
-            self.do(partial(LogSession.set_run, run=run, services=names, current=current, own=own))
+            self.do(lambda session: session.set_run(run, names, current, own))
         if view.snapshot is not None:
             self._follow_attempt(view.snapshot)
             self._show_failure(view.snapshot)
@@ -106,7 +101,7 @@ class LogsPane(LogView):
         )
         if there and self._active == place.service and not self._used and not self.pinned:
             self.show_service(before)
-            self.do(LogSession.end)
+            self.do(lambda session: session.end())
 
     @property
     def _used(self) -> bool:
@@ -142,13 +137,15 @@ class LogsPane(LogView):
             if self.filter == own:
                 self.let_through(before)
         self._active = name
-        self.do(partial(LogSession.select, tab=name))
+        self.do(lambda session: session.select(name))
         self._resize_to_content()
         self.update()
 
     def show_actor(self, service: str, pid: int | None, name: str) -> None:
         """Show what the Ray actor of replica ``name`` writes into the log of a service: lines that begin with ``(name
         pid=1234, ...)``. Without a ``pid`` all lines are shown. The filter ends when another log is shown."""
+        from liverl.logs.query import needle
+
         self.show_service(service)
         if pid is not None:
             self._actor = f"{name} (pid {pid})"
@@ -185,12 +182,12 @@ class LogsPane(LogView):
         """Show a service's log at a line, which is marked, or at its end."""
         self.show_service(place.service)
         if place.offset is None:
-            self.do(LogSession.end)
+            self.do(lambda session: session.end())
             return
         self.let_through(Filter(access=self.filter.access))
         path = cast(Source, self.app.source).run.path / place.log  # type: ignore[attr-defined]
-        operation = partial(LogSession.show_line, service=place.service, path=path, offset=place.offset)
-        self.do(operation)
+        service, offset = place.service, place.offset
+        self.do(lambda session: session.show_line(service, path, offset))
 
     def pin(self, pinned: bool) -> None:
         """Keep the log that is shown (True), or let it follow the selection in other panes."""
@@ -276,6 +273,10 @@ class LogsPane(LogView):
         """In the tab of all services what the columns before the line say: process, level, time."""
         if not self._drawn_before[0]:
             return 0
+        # Not at the top: before the first paint there is no line.
+        from liverl.logs.prefixes import colourless
+        from liverl.logs.stamps import head_length
+
         return head_length(colourless(line.text))
 
     def copy_all(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -14,8 +13,6 @@ from textual.actions import parse
 from textual.geometry import Size
 from textual.message import Message
 
-from liverl.logs.document import Place
-from liverl.logs.query import Needle, needle
 from liverl.model import Level
 from liverl_tui.keys.bindings import bindings, find, moves
 from liverl_tui.term.private import key_bindings
@@ -25,12 +22,15 @@ from liverl_tui.widgets.base.pane import WHEEL, Pane
 from liverl_tui.widgets.base.prompt import Kind, Prompt
 from liverl_tui.widgets.log.frame import ALL, Filter, Frame, LogLine
 from liverl_tui.widgets.log.rows import crop, rows_of, spans, width_of, wrapped
-from liverl_tui.widgets.log.session import LogSession
 from liverl_tui.widgets.log.title import Tab, empty_words, facts
-from liverl_tui.widgets.log.worker import LogWorker, Outcome
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
+
+    from liverl.logs.document import Place
+    from liverl.logs.query import Needle
+    from liverl_tui.widgets.log.session import LogSession
+    from liverl_tui.widgets.log.worker import LogWorker, Outcome
 
 _MOVES: list[BindingType] = moves("move(-1)", "move(1)", "page(-1)", "page(1)")
 LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # of `action_level`, in turn
@@ -67,7 +67,7 @@ class LogView(Pane):
         self.needle: Needle | None = None  # pattern of the search
         self._path = path
         self._worker: LogWorker | None = None
-        self._reading = False  # the reader's thread was started
+        self._may_read = False  # the view is mounted
         self._waiting: list[Callable[[LogSession], None]] = []  # operations for the thread once it starts
         self._column = 0  # first visible column of the lines
         self._wrap = False
@@ -79,16 +79,16 @@ class LogView(Pane):
     # -- the reader
 
     def on_mount(self) -> None:
-        """Start the reader's thread."""
-        self._worker = LogWorker(LogSession(rows_of), self._deliver)
-        if self._path is not None:
-            self._worker.do(partial(LogSession.open, path=self._path))
+        """Have a file that belongs to no run opened first, and begin to read."""
+        waiting, self._waiting = self._waiting, []
+        path = self._path
+        if path is not None:
+            self.do(lambda session: session.open(path))
             # Assume the whole screen until the layout is known: the thread then reads while Textual is still busy,
             # and the lines are in one of the first paints.
             self._resize_reader(self.app.size)
-        for operation in self._waiting:
-            self._worker.do(operation)
-        self._waiting.clear()
+        self._waiting += waiting
+        self._may_read = True
         if not getattr(self.app, "held", False):
             self._read()
 
@@ -96,16 +96,27 @@ class LogView(Pane):
         """See ``CellPanel.update``. Before the first paint of the app the reader would take time from it: its thread
         starts behind that paint."""
         super().update()
-        if self._worker is not None and not (self._reading or getattr(self.app, "held", False)):
+        if self._may_read and self._worker is None and not getattr(self.app, "held", False):
             self.call_later(self._read)
 
     def _read(self) -> None:
-        if self._worker is not None and not self._reading:
-            self._reading = True
-            self._worker.start()
+        """Start the reader's thread, once."""
+        if self._worker is not None or not self._may_read:
+            return
+        # Not at the top: nothing of what reads logs is needed for the first paint, and a tenth of its modules are that.
+        from liverl_tui.widgets.log.session import LogSession
+        from liverl_tui.widgets.log.worker import LogWorker
+
+        self._worker = LogWorker(LogSession(rows_of), self._deliver)
+        for operation in self._waiting:
+            self._worker.do(operation)
+        self._waiting.clear()
+        self._update_visibility()
+        self._worker.start()
 
     def on_unmount(self) -> None:
         """End the reader's thread."""
+        self._may_read = False
         if self._worker is not None:
             self._worker.close()
 
@@ -117,7 +128,7 @@ class LogView(Pane):
             return  # the event loop has ended, and the interface with it
 
     def do(self, operation: Callable[[LogSession], None]) -> None:
-        """Have the reader's thread run an operation; before the mount it is kept until the thread starts."""
+        """Have the reader's thread run an operation; until its thread starts it is kept."""
         if self._worker is None:
             self._waiting.append(operation)
         else:
@@ -164,7 +175,7 @@ class LogView(Pane):
         body = (size.width - self._margin(), size.height - 1 - self.heads(size.height))
         if body != self._body and size.width and size.height:
             self._body = body
-            self.do(partial(LogSession.resize, width=body[0], height=body[1]))
+            self.do(lambda session: session.resize(*body))
 
     # -- for subclasses
 
@@ -282,23 +293,23 @@ class LogView(Pane):
 
     def action_move(self, by: int) -> None:
         """Select the line ``by`` lines below (above if negative)."""
-        self.do(partial(LogSession.move, by=by))
+        self.do(lambda session: session.move(by))
 
     def action_page(self, by: int) -> None:
         """Move one screen down (1) or up (-1)."""
-        self.do(partial(LogSession.page, by=by))
+        self.do(lambda session: session.page(by))
 
     def action_first(self) -> None:
         """Go to the first line."""
-        self.do(LogSession.first)
+        self.do(lambda session: session.first())
 
     def action_follow(self) -> None:
         """Go to the newest line, and follow."""
-        self.do(LogSession.end)
+        self.do(lambda session: session.end())
 
     def action_pause(self) -> None:
         """Stop following; if stopped, follow again."""
-        self.do(LogSession.pause)
+        self.do(lambda session: session.pause())
 
     def go_to_time(self, text: str) -> None:
         """Go to a time: ``5m`` (ago), ``12:30``, ``12:30:15`` or ``2026-11-20 12:30``.
@@ -309,11 +320,11 @@ class LogView(Pane):
         from liverl.logs.times import parse_moment
 
         at = parse_moment(text, time.time(), self.frame.end or time.time())
-        self.do(partial(LogSession.at_time, at=at))
+        self.do(lambda session: session.at_time(at))
 
     def go_to_line(self, number: int) -> None:
         """Go to line ``number`` (from 1) of the file that is shown; the title says if there is no such line."""
-        self.do(partial(LogSession.at_line, number=number))
+        self.do(lambda session: session.at_line(number))
 
     def action_sideways(self, by: int) -> None:
         """Scroll half a screen to the right (1) or left (-1), to the right only while a line reaches that far. Not if
@@ -332,11 +343,12 @@ class LogView(Pane):
         self._wrap = not self._wrap
         if self._wrap:
             self._column = 0
-        self.do(partial(LogSession.set_wrap, wrap=self._wrap))
+        wrap = self._wrap
+        self.do(lambda session: session.set_wrap(wrap))
 
     def wheel(self, by: int) -> None:
         """Scroll by ``WHEEL`` rows."""
-        self.do(partial(LogSession.scroll, by=WHEEL * by))
+        self.do(lambda session: session.scroll(WHEEL * by))
 
     def on_click(self, event: events.Click) -> None:
         """See ``clicked``."""
@@ -346,13 +358,14 @@ class LogView(Pane):
         """Select the line at row ``y`` of the view. Subclasses add what else can be clicked."""
         row = y - 1 - self.heads(self.content_size.height)
         if 0 <= row < len(self._drawn_lines):
-            self.do(partial(LogSession.choose, index=self._drawn_lines[row]))
+            index = self._drawn_lines[row]
+            self.do(lambda session: session.choose(index))
 
     # -- searching and filtering
 
     def action_hit(self, by: int) -> None:
         """Go to the next hit of the search (1) or the one before (-1)."""
-        self.do(partial(LogSession.next_hit, by=by))
+        self.do(lambda session: session.next_hit(by))
 
     def action_level(self) -> None:
         """Show the next of ``LEVELS``: all lines, info and above, warnings and errors, errors only."""
@@ -366,7 +379,7 @@ class LogView(Pane):
     def let_through(self, chosen: Filter) -> None:
         """Filter the lines; ``Filter()`` shows all but routine lines."""
         self.filter = chosen
-        self.do(partial(LogSession.set_filter, chosen=chosen))
+        self.do(lambda session: session.set_filter(chosen))
 
     def idle(self, action: str, parameters: tuple[object, ...]) -> str:
         """See ``keys.idle``: hits need a search, and what is wrapped has no further columns."""
@@ -393,7 +406,10 @@ class LogView(Pane):
 
     def _search(self, pattern: Needle | None) -> None:
         self.needle = pattern
-        self.do(LogSession.end_search if pattern is None else partial(LogSession.search, needle=pattern))
+        if pattern is None:
+            self.do(lambda session: session.end_search())
+        else:
+            self.do(lambda session: session.search(pattern))
 
     # -- the prompt
 
@@ -446,6 +462,8 @@ class LogView(Pane):
     def _apply(self, prompt: Prompt) -> None:
         """Apply what was typed and close the prompt. It stays open with an error if the text is no valid pattern or
         time."""
+        from liverl.logs.query import needle
+
         text = prompt.text
         try:
             if prompt.kind == "time":

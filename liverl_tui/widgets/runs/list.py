@@ -251,6 +251,8 @@ class RunsPane(RowsPane):
             text, style = self._cell(column, run)
             if column.name == "course" and len(text) > columns:
                 text = _SHORT.get(text, text)
+            if column.name == "time" and len(text) > columns:  # which attempt it is of is said below the list
+                text = text.partition(", ")[0]
             line.add(fit(one_line(text), columns, column.align), style).add(" ")
         return line
 
@@ -305,7 +307,10 @@ class RunsPane(RowsPane):
                 (fit(f" started and time are of {run.attempt_words}, without those before it", width), "dim")
             )
         if best := self._best.get(run.run_dir):
-            yield Row((fit(f" checkpoints: {one_line(best)}", width), "dim"))
+            words = one_line(best)
+            head = "" if words.startswith("best") else "checkpoints: "
+            words = words.replace("best: ", "best checkpoint: ", 1)
+            yield Row((fit(f" {head}{words}", width), "dim"))
         other, compare = self.beside(run), find("runs", "compare").name
         if not self.arrangement.marks and other is not None and compare:
             words = fit(

@@ -16,6 +16,9 @@ _NAMED = {
     "training.sp_size": "sequence parallelism",
     "ray.address": "RAY_ADDRESS",  # which Ray itself reads
     "reward.function": "reward function",
+    "harbor_runtime.num_workers": "the number of trials at once",
+    "harbor_agent.override_timeout_sec": "the time-out of a trial",
+    "training.n_resp_per_prompt": "the number of responses per prompt",
 }
 _VARIABLES = ("ray.address",)  # said as the variable of a shell, which takes its value without blanks
 _OWN_NAMES = ("vllm.",)  # sections whose keys are the program's own options, under their own names

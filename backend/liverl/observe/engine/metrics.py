@@ -19,6 +19,7 @@ Samples = dict[str, list[tuple[Mapping[str, str], float]]]  # metric -> labels a
 
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\\n]|\\.)*)"')
 
+_BEHIND_NAME = ("{", " ", "\t")  # of a metric, in nearly each line
 _ORDINARY = 1000  # characters of labels; longer ones are not kept
 
 
@@ -31,20 +32,24 @@ def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:
 
 class MetricsParser:
     """Parses what one server answers, again and again: of metrics whose lines are those of the text before, the facts
-    stay. Of a replica at work a third of them change from one second to the next."""
+    stay. Of a replica at work a third of them change from one second to the next. What stands between two wanted lines
+    is searched only if it has changed."""
 
     def __init__(self, names: MetricNames) -> None:
         self._names = names
         self._lines: dict[str, list[str]] = {}  # metric -> what follows its name in each of its lines
+        self._text = ""  # the one before
+        self._spans: list[tuple[int, int, str]] = []  # of each wanted line of it: begin, end, name
         self._samples: Samples = {}
         self._facts: dict[str, float | str | None] = {}
         self._parsed = EngineFacts()
 
     def parse(self, text: str) -> EngineFacts:
         """See ``parse_engine_metrics``."""
+        text = f"\n{text}"
         lines: dict[str, list[str]] = {}
-        for name, rest in _wanted_lines(self._names.wanted).findall(f"\n{text}"):
-            lines.setdefault(name, []).append(rest)
+        for begin, end, name in self._wanted(text):
+            lines.setdefault(name, []).append(text[begin + 1 + len(name) : end])
         before, self._lines = self._lines, lines
         changed = {name for name in lines.keys() | before.keys() if lines.get(name) != before.get(name)}
         if not changed:
@@ -61,6 +66,32 @@ class MetricsParser:
         facts.update(_facts(samples, self._names, stale))
         self._parsed = EngineFacts(**facts)  # type: ignore[arg-type]
         return self._parsed
+
+    def _wanted(self, text: str) -> list[tuple[int, int, str]]:
+        """Where the wanted lines are: each from the end of the line before it on, with its name."""
+        search, before = _wanted_lines(self._names.wanted).search, self._text
+        spans: list[tuple[int, int, str]] = []
+        at = was_at = 0
+        for was, was_end, name in self._spans:
+            head = before[was_at : was + 1 + len(name)]
+            if text.startswith(head, at) and text[at + len(head) : at + len(head) + 1] in _BEHIND_NAME:
+                begin = at + was - was_at
+                end = text.find("\n", begin + 1)
+                end = len(text) if end < 0 else end
+            else:
+                found = search(text, at)
+                if found is None or found[1] != name:
+                    break  # other lines than before
+                begin, end = found.span()
+            spans.append((begin, end, name))
+            at, was_at = end, was_end
+        if text[at:] != before[was_at:] or len(spans) != len(self._spans):
+            spans += (
+                (one.start(), one.end(), one[1])
+                for one in _wanted_lines(self._names.wanted).finditer(text, at)
+            )
+        self._text, self._spans = text, spans
+        return spans
 
 
 def _sample(rest: str) -> tuple[Mapping[str, str], float] | None:

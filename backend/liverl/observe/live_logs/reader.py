@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from liverl.causes.inputs.places import at_its_line
 from liverl.causes.match import Matcher, whole
-from liverl.logs.access_lines import line_kinds, posts_in
+from liverl.logs.access_lines import line_kinds, lines_alike, posts_in
 from liverl.logs.follow import Follower
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
@@ -71,13 +71,22 @@ _NUMBERS = late_pattern(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
 _KEY = 120  # characters of a message by which requests that failed alike are told from others
 
 
-def _matters(block: bytes, kinds: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether something in whole lines must be looked at. ``kinds``: their ``line_kinds``."""
+def _matters(block: bytes, kinds: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool | None:
+    """Whether something in whole lines must be looked at; None: nothing, nor in any other lines of the same kinds, and
+    they are no signs of health. ``kinds``: their ``line_kinds``, without those for which this is known."""
     if any(text in kinds for text in _ERRORS):
         return True
-    if any(bare in kinds for bare in _BARE_STATUSES) and any(text in block for text in _STATUSES):
-        return True
-    return any(bare in kinds and (bare == needle or needle in block) for bare, needle in needles)
+    dull = not any(text in kinds for text in _OF_SIGNS)
+    if any(bare in kinds for bare in _BARE_STATUSES):
+        if any(text in block for text in _STATUSES):
+            return True
+        dull = False
+    for bare, needle in needles:
+        if bare in kinds:
+            if bare == needle or needle in block:
+                return True
+            dull = False
+    return None if dull else False
 
 
 def _has_sign(block: bytes, kinds: bytes) -> bool:
@@ -236,16 +245,25 @@ class LogReader:
     def _read(self, lines: bytes, offset: int) -> bool:
         found = False
         fed = place = 0
+        dull = False  # the block before had no line that had to be searched
         while place < len(lines):
-            size = BLOCK if offset + place >= self._known else OLD_BLOCK
+            old = offset + place < self._known
+            size = OLD_BLOCK if old and not dull else BLOCK
             end = lines.rfind(b"\n", place, place + size) + 1 or lines.find(b"\n", place) + 1
             block = lines[place:end]
+            fresh = self._watched.dull.others(lines_alike(block))
+            if fresh and old and dull:  # its lines may have several times
+                dull = False
+                continue
+            dull = not fresh
             known_at = self._time(offset + place)
             at = self._at = self._now if known_at is None else known_at
-            kinds = line_kinds(block)
+            kinds = b"\n".join(fresh)
             if (answers := posts_in(block, kinds)) and known_at is not None:
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
-            matters = _matters(block, kinds, self._watched.needles)
+            matters = _matters(block, kinds, self._watched.needles) if fresh else None
+            if matters is None and fresh:
+                self._watched.dull.add(fresh)
             if fed >= MOST_FED:
                 self._left_out.add(self._now, len(block))
                 self._records.skip(len(block))
@@ -258,7 +276,7 @@ class LogReader:
                 self._records.skip(len(block))
                 if _has_sign(block, kinds):
                     self._sign(at)
-            self._hot = matters
+            self._hot = bool(matters)
             place = end
         return found
 

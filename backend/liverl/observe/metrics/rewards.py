@@ -6,13 +6,15 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from liverl.model import RewardCourse, Rewards, StepMetrics, Validation
 from liverl.observe.metrics.names import VALIDATION, key_in, keys_of
-from liverl.observe.metrics.solved import plateau
-from liverl.util.direction import Heading, direction
-from liverl.util.trend import Point
+from liverl.util.late_pattern import late_pattern
+
+if TYPE_CHECKING:
+    from liverl.util.direction import Heading
+    from liverl.util.trend import Point
 
 REWARD = keys_of("reward")[0]
 NEWEST = 24  # steps of which the reward is kept in a snapshot: as many as a line has room for
@@ -27,7 +29,7 @@ _VERDICTS: dict[Heading, Literal["early", "unclear", "learning", "flat", "fallin
 _SOLVED = {"solved": "all solved", "nearly_solved": "nearly all solved"}
 ENDS_SAID = "(first and last three steps)"
 # A verdict that a version of this program has written behind the two means.
-_SAID = re.compile(
+_SAID = late_pattern(
     re.escape(ENDS_SAID)
     + r"(?:: (?:too early to say|no clear trend|(?:learning|flat|falling|(?:nearly )?all solved)(?: since step \d+)?))?"
 )
@@ -136,6 +138,9 @@ def course_of(points: Sequence[Point]) -> RewardCourse:
     """What the mean rewards of the steps (step, reward), at least one, prove: that (nearly) all tasks are solved, by
     ``metrics.solved``, or where they are heading, by ``util.direction``. The one place where "is it learning" is
     decided."""
+    # Not at the top: the interface needs only the words, and these take the module ``statistics``.
+    from liverl.util.direction import direction
+
     solved = solved_of(points)
     if solved is not None:
         return solved
@@ -145,6 +150,8 @@ def course_of(points: Sequence[Point]) -> RewardCourse:
 
 def solved_of(points: Sequence[Point]) -> RewardCourse | None:
     """That (nearly) all tasks are solved, as ``course_of`` says it; None where they are not."""
+    from liverl.observe.metrics.solved import plateau
+
     top = plateau(points)
     return None if top is None else RewardCourse("solved" if top.all else "nearly_solved", top.since)
 

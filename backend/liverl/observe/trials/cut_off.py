@@ -6,13 +6,21 @@ from collections.abc import Iterable
 
 import msgspec
 
-from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.model import ServiceStatus, StepTrials, TrialHead, TrialsStatus
 from liverl.model_trials import SlowTrial
 from liverl.observe.trials.ending_words import CUT_OFF
 from liverl.observe.trials.phases import slow_trial
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.tallies import WentBack
+
+
+def may_end(services: Iterable[ServiceStatus]) -> bool:
+    """Whether a process of a run without a backend is left that may end its trials: the trainer, which runs them. Where
+    the run has none, agents outside of it call its replicas for as long as one of its services runs."""
+    services = tuple(services)
+    trainers = [one for one in services if one.kind == "trainer"]
+    return any(one.members for one in trainers or services)
 
 
 def cut_off(trials: TrialsStatus) -> TrialsStatus:
@@ -95,6 +103,21 @@ def begun_again(head: TrialHead, starts: TrainerStarts, back: WentBack) -> Trial
     """``head``, marked if the trainer went back to its step, or to one before it."""
     earlier = back.before(head.step, start_of(head, starts))
     return msgspec.structs.replace(head, earlier=True) if earlier else head
+
+
+def of_present(heads: Iterable[TrialHead], starts: TrainerStarts, trials: TrialsStatus) -> list[TrialHead]:
+    """``heads``, all trials of some steps, with those marked that the present attempt has thrown away: also of a step
+    that it has not reached again, which ``trials``, the counts of the run, do not name."""
+    marked = with_starts(heads, starts)
+    reached = max((one.step for one in trials.steps), default=None)
+    if reached is None or starts.newest < 2:
+        return marked
+    return [
+        msgspec.structs.replace(head, earlier=True)
+        if head.step is not None and head.step > reached and start_of(head, starts) < starts.newest
+        else head
+        for head in marked
+    ]
 
 
 def age_of(head: TrialHead) -> float:

@@ -198,11 +198,12 @@ def slow_trial(head: TrialHead) -> SlowTrial:
     )
 
 
-def slowness(slow: SlowTrial) -> tuple[int, float, str]:
+def slowness(slow: SlowTrial | TrialHead) -> tuple[int, float, str]:
     """Orders the trials of a step: those that run first, the oldest first; then those that took longest."""
     if slow.state == "running":
         return 0, slow.started_at if slow.started_at is not None else float("inf"), slow.path
-    return 1, -(slow.seconds or 0.0), slow.path
+    seconds = _took(slow) if isinstance(slow, TrialHead) else slow.seconds
+    return 1, -(seconds or 0.0), slow.path
 
 
 class Busy:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from liverl.logs.follow import MAX_LINE
 from liverl.model import TrialHead, TrialsStatus, UnreadableFile
-from liverl.observe.trials.cut_off import age_of, begun_again, ended_with, in_step, start_of
+from liverl.observe.trials.cut_off import age_of, begun_again, cut_off_head, in_step, start_of
 from liverl.observe.trials.dumps import Dumps
 from liverl.observe.trials.root import Folder, TrialRoot
 from liverl.observe.trials.starts import TrainerStarts
@@ -237,12 +237,13 @@ class TrialScanner:
     def _summary(self) -> TrialsStatus:
         tallies = StepTallies()
         tallies.take(self._tallies)
-        others = [
-            ended_with(in_step(head, self._starts, self._times)[0], self._starts)
-            for head in chain(self._heads.values(), self._unsettled.values())
-        ]
-        for head in others:
-            tallies.add(head, start_of(head, self._starts))
+        others = []
+        for head in chain(self._heads.values(), self._unsettled.values()):
+            placed = head if head.step is not None else in_step(head, self._starts, self._times)[0]
+            start = start_of(placed, self._starts)
+            ended = placed if start >= self._starts.newest else cut_off_head(placed)
+            tallies.add(ended, start)
+            others.append(ended)
         for dump, counts in self._dumps.counts():
             tallies.put(dump.step, self._starts.number(dump.at), counts)
         unknown = self._tools.counts_unknown()
@@ -255,7 +256,8 @@ class TrialScanner:
             finished=every.finished,
             zero_tool_calls=every.without(unknown),
             newest=tuple(
-                self._tools.judged(begun_again(head, self._starts, back)) for head in newest[:NEWEST]
+                self._tools.judged(begun_again(head, self._starts, back) if back else head)
+                for head in newest[:NEWEST]
             ),
             steps=tallies.steps(back, unknown),
             older_steps=tallies.older(back),

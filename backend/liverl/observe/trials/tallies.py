@@ -88,7 +88,8 @@ class Tally:
         for phase, seconds in head.phases.items():
             self._take_phase(phase, (1, seconds, seconds))
         if not head.dumped:
-            self._take_slowest([slow_trial(head)])
+            if self._may_be_slowest(head):
+                self._take_slowest([slow_trial(head)])
             if head.state == "finished":
                 self._add_times(head)
         for flag in DAMAGED.intersection(head.flags):
@@ -149,6 +150,10 @@ class Tally:
     def _take_phase(self, phase: str, times: tuple[int, float, float]) -> None:
         trials, total, longest = self.phases.get(phase, (0, 0.0, 0.0))
         self.phases[phase] = (trials + times[0], total + times[1], max(longest, times[2]))
+
+    def _may_be_slowest(self, head: TrialHead) -> bool:
+        """Whether it may belong to ``slowest``: most do not, which is quicker to see than to sort."""
+        return len(self.slowest) < SLOWEST or slowness(head) < slowness(self.slowest[-1])
 
     def _take_slowest(self, slow: Iterable[SlowTrial]) -> None:
         self.slowest = sorted([*self.slowest, *slow], key=slowness)[:SLOWEST]
@@ -300,6 +305,10 @@ class WentBack:
             if lowest is not None:
                 self._lowest[start] = lowest
             lowest = first[start] if lowest is None else min(lowest, first[start])
+
+    def __bool__(self) -> bool:
+        """Whether it ever began again: without that no trial is one of before."""
+        return bool(self._lowest)
 
     def before(self, step: int | None, start: int) -> bool:
         """Whether a later start began with ``step`` or before it."""

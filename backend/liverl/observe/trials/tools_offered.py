@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import msgspec
 
 from liverl.model import TrialHead
 from liverl.util.decode import decode_yaml
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import read_regular
 
 ZERO = "zero_tool_calls"  # flag of a trial
 NOT_RECORDED = "not_recorded"  # flag of a trial: the record of an answered call has no answer
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 _KEYS = (b'"tools":', b'"functions":')  # unescaped quotes: keys, not text
-_LISTED = re.compile(rb"\s*\[\s*[^\]\s]")
+_LISTED = late_pattern(rb"\s*\[\s*[^\]\s]")
 # Keys with the tools of verl's agent loops: ours, and verl's own.
 _SECTIONS = ("agent", "trainer")
 _TOOLS = (

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from liverl.logs.moments import Resolver
-from liverl.logs.prefixes import colourless
-from liverl.logs.zones import stamp_of
+from liverl.logs.zones import stamp_in
 from liverl.model import Evidence
 from liverl.offline.doctor.logs import Log
 from liverl.util.regular_file import open_regular
@@ -65,5 +64,5 @@ def moment(log: Log, offset: int) -> When | None:
 
 
 def _at(line: bytes, resolver: Resolver) -> float | None:
-    stamp = stamp_of(colourless(line[:600].decode("utf-8", "replace")))
+    stamp = stamp_in(line.decode("utf-8", "replace"))
     return None if stamp is None else resolver.at(stamp)

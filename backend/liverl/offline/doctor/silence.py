@@ -15,7 +15,7 @@ from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.verdict.words import short
 from liverl.logs.moments import Resolver
 from liverl.logs.no_work import BUSY, LOOKS, shows_no_work
-from liverl.logs.zones import stamp_of
+from liverl.logs.zones import stamp_in
 from liverl.offline.doctor.idle_lines import TIMES, IdleLines, shown_text
 from liverl.offline.doctor.logs import A_ZONE, Log
 from liverl.offline.doctor.training import Training
@@ -164,7 +164,7 @@ def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], 
     resolver = Resolver(log.modified, log.zone)
 
     def times(part: Sequence[tuple[int, str]]) -> list[float]:
-        stamps = (stamp_of(text) for _, text in part)
+        stamps = (stamp_in(text) for _, text in part)
         return [at for one in stamps if one is not None and (at := resolver.at(one)) is not None]
 
     worked = times([one for one in work if not shows_no_work(one[1])])

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from liverl.environments import BuildError, default_cache_dir, ensure, resolve
 from liverl.model import Level, ServiceState, ServiceStatus
 from liverl.plan.spec import EnvironmentSpec
 
@@ -52,6 +51,10 @@ class Environments:
         self._changed = changed
         self._now = now
         self._tasks: list[asyncio.Task[None]] = []
+        if (
+            self._entries
+        ):  # now, as an upgrade may replace the files before they are needed; few other runs ever do
+            import liverl.environments.declared  # noqa: F401
 
     def start(self) -> None:
         """Begin to check or build every environment; must be called on the event loop."""
@@ -61,6 +64,8 @@ class Environments:
             self._tasks.append(asyncio.ensure_future(self._build(entry)))
 
     async def _build(self, entry: _Entry) -> None:
+        from liverl.environments import BuildError, default_cache_dir, ensure
+
         name = entry.spec.name
         self._set(entry, "preparing", "checking whether it is installed")
 
@@ -131,6 +136,8 @@ class Environments:
 
 
 def _is_to_be_built(spec: EnvironmentSpec) -> bool:
+    from liverl.environments import BuildError, default_cache_dir, resolve
+
     try:
         return not resolve(spec, default_cache_dir()).published
     except BuildError:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from liverl.environments.declared import CannotTell, declares
 from liverl.plan.inherit import inherited
 from liverl.plan.spec import BATCH_END, PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
@@ -94,6 +93,8 @@ def command_line(spec: ServiceSpec, values: Placeholders) -> list[str]:
     """
     words = list(spec.argv)
     for option in spec.optional_arguments:
+        from liverl.environments.declared import CannotTell, declares
+
         python = values.pythons.get(spec.environment or "")
         if python is None:
             raise PrepareProblem(f"environment {spec.environment!r} is not ready")
