@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -155,3 +156,43 @@ def test_many_bars_at_once_tell_what_each_of_them_tells(
         each.hear(line + b"\n", at)
         at += len(line) + 1
     assert together.told == each.told
+
+
+@pytest.mark.parametrize("zone", [0, 3600])
+@pytest.mark.parametrize("bare", [0, 1000])
+def test_a_stamp_without_a_year_or_a_date_is_near_the_lines_that_are_passed_over(
+    bare: int, zone: int, tmp_path: Path
+) -> None:
+    json = (
+        b'{"event": "upload %d is done", "level": "info", "timestamp": "2024-03-0%dT10:00:00.000Z"}\n'
+        b"loading %d shards of a model\n"
+    )
+    log = tmp_path / "a.log"
+    log.write_bytes(
+        b"".join(json % (n, 1 + n // 200, n) for n in range(1000))
+        + b"".join(b"shard %d is loaded\n" % n for n in range(bare))
+        + b"ERROR upload failed\n"
+        + b"11:00:00 - LiteLLM Proxy:WARNING: auth.py:1 - no key\n"
+        + json % (7, 7, 7)
+        + b"WARNING 03-07 11:00:00 [vllm.py:1062] Enforce eager set\n"
+    )
+    records = read_log(log, "a.log", zone=zone).records
+    at = [record.at for record in records if record.text in ("no key", "Enforce eager set")]
+    day = datetime(2024, 3, 5, 11, tzinfo=UTC).timestamp() - zone
+    assert at == [day, day + 2 * 86_400]
+
+
+def test_the_last_record_is_one_that_was_passed_over_above_the_rest_of_another(tmp_path: Path) -> None:
+    error = b'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n'
+    log = tmp_path / "a.log"
+    log.write_bytes(error + b'{"event": "upload 7 is done", "level": "info", "time": 1796040000}\n    ^^^^\n')
+    last = read_log(log, "a.log").last
+    assert last is not None and (last.text, last.at) == ("upload 7 is done", 1_796_040_000)
+
+
+def test_a_traceback_of_one_frame_without_its_head_is_one(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    frame = b'  File "/opt/app/agent/tools.py", line 7, in request\n    raise ToolError(message)\n'
+    log.write_bytes(b'{"event": "upload 7 is done", "level": "info"}\n' + frame + b"a.ToolError: no\n")
+    (record,) = read_log(log, "a.log").records
+    assert record.kind == "traceback" and [raised.type for raised in record.raised] == ["a.ToolError"]

@@ -6,6 +6,7 @@ import re
 from collections import deque
 from functools import cache, lru_cache
 
+from liverl.logs.above import Above, moment_of_line
 from liverl.logs.bars import behind_bar
 from liverl.logs.continuation import (
     continues_exception,
@@ -60,8 +61,9 @@ def _healthy_line(text: str) -> bool:
 _RANKED = late_pattern(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
-# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it
-_INVALID_FILE = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}')
+# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it. Or a
+# traceback whose head is missing, as the log was cut or lines above it were passed over
+_FRAME = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}(?:, in [^\n]{1,200})?')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
@@ -86,9 +88,7 @@ class _Line:
         if self._opening is None:
             text, repeated = repeated_in(self.head.text)
             frames = (
-                BEGINS in text
-                or "Exception Group Traceback" in text
-                or _INVALID_FILE.fullmatch(text) is not None
+                BEGINS in text or "Exception Group Traceback" in text or _FRAME.fullmatch(text) is not None
             )
             writer = " ".join(name for name in (self.chain.writer, self.head.process) if name)
             self._opening = text, repeated, writer, frames
@@ -307,6 +307,7 @@ class RecordReader:
         of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``; ``other``: a reader of the
         same log, whose stamps are near."""
         self._resolver: Resolver = Resolver(modified, zone) if other is None else other._resolver
+        self._skipped = Above()
         self._offset = offset  # of the line that is being read
         self._line = bytearray()
         self._length = 0  # bytes of that line, with those that were left out
@@ -354,9 +355,13 @@ class RecordReader:
             begin = cut + 1
         return begin, self._release()
 
-    def skip(self, length: int, runs: int = 1) -> None:
-        """Pass over whole lines that belong to no record of interest. ``runs``: as how many lines they count."""
-        self._offset += length
+    def skip(self, data: bytes, begin: int, end: int, runs: int = 1) -> None:
+        """Pass over whole lines, from byte ``begin`` to ``end`` of ``data``, that belong to no record of interest.
+        ``runs``: as how many lines they count."""
+        self._offset += end - begin
+        if begin < end:
+            self._skipped.passed(data, end)
+            self._resolver.above = self._skipped.dated
         self._count += runs
         self._passed.pop(("", None), None)
         waiting = self._open.get(("", None))
@@ -364,9 +369,9 @@ class RecordReader:
             self._close(("", None))
         self._above = None
 
-    def cut(self, length: int, since: int) -> list[Record]:
-        """Pass over whole lines in the middle of what is read, and return the records that end there. Those that have
-        begun at byte ``since`` or later are dropped, as their ends are missing."""
+    def cut(self, data: bytes, since: int) -> list[Record]:
+        """Pass over the whole lines of ``data`` in the middle of what is read, and return the records that end there.
+        Those that have begun at byte ``since`` or later are dropped, as their ends are missing."""
         self._passed.clear()
         for key, waiting in list(self._open.items()):
             if waiting.offset >= since:
@@ -375,7 +380,7 @@ class RecordReader:
                 self._may_release = True
             else:
                 self._close(key)
-        self.skip(length)
+        self.skip(data, 0, len(data))
         return self._release()
 
     def end(self) -> list[Record]:
@@ -577,9 +582,7 @@ class RecordReader:
         return (chain, head) if rest is None else _behind(chain, head, rest)
 
     def _at(self, chain: PrefixChain, head: LineHead) -> float | None:
-        moment = head.moment
-        if chain.moment is not None and (moment is None or chain.moment.offset is not None):
-            moment = chain.moment
+        moment = moment_of_line(chain, head)
         return None if moment is None else self._resolver.at(moment)
 
     def _expire(self) -> None:

@@ -198,7 +198,6 @@ class _Reading:
             return begin
         place, records = self._reader.feed_until_idle(data, begin, end)
         self.offset += place - begin
-        self._skipped = None
         for record in records:
             self._take(record)
         return place
@@ -211,7 +210,7 @@ class _Reading:
         if last > begin:
             line = data.rfind(b"\n", begin, last) + 1 or begin
             self._skipped = (self.offset + line - begin, data[line:end])
-        self._reader.skip(end - begin)
+        self._reader.skip(data, begin, end)
         self.offset += end - begin
 
     def _repeat(self, data: bytes, lines: Lines, first: int, last: int) -> None:
@@ -261,7 +260,7 @@ class _Reading:
             size += cut
         passed = b"".join(gone)
         self._flooded += passed.count(BEGINS.encode()) or passed.count(b"\n")
-        for record in self._reader.cut(size, self.offset - self._repeats_read):
+        for record in self._reader.cut(passed, self.offset - self._repeats_read):
             self._take(record)
         self.offset += size
         self._repeats_size -= size
@@ -294,7 +293,8 @@ class _Reading:
             newest = max(data.rfind(_ANSWER, begin, end), data.rfind(_THROUGHPUT, begin, end))
             behind = codes.find(INFO, bisect_right(ends, newest, first, last), last)
             self._healthy = self._line(data, begin, ends, (last if behind < 0 else behind) - 1)
-        self._reader.skip(end - begin, 1 + codes.count(b"hi", first, last) + codes.count(b"ih", first, last))
+        runs = 1 + codes.count(b"hi", first, last) + codes.count(b"ih", first, last)
+        self._reader.skip(data, begin, end, runs)
         self.offset += end - begin
 
     def _line(self, data: bytes, begin: int, ends: list[int], number: int) -> tuple[int, bytes]:
@@ -304,7 +304,6 @@ class _Reading:
 
     def _feed(self, data: bytes, *, dull: bool = False) -> None:
         self.offset += len(data)
-        self._skipped = None
         for record in self._reader.feed(data, dull=dull):
             self._take(record)
 

@@ -4,7 +4,6 @@ a bar has overwritten nothing counts. Pure."""
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -160,7 +159,8 @@ class Shapes:
 
     def of(self, data: bytes) -> Lines:
         """What each line of ``data`` is. One without its newline is READ."""
-        codes, sizes, begin = bytearray(), array("q"), 0
+        codes, begin = bytearray(), 0
+        ends: list[int] = []
         while begin < len(data):
             end = data.find(b"\n", begin + self._piece) + 1 or data.rfind(b"\n", begin) + 1
             if not end:
@@ -168,9 +168,8 @@ class Shapes:
             lines = data[begin:end].split(b"\n")
             lines.pop()
             codes += self._of_lines(data[begin:end], lines)
-            sizes.extend(map(len, lines))
+            ends.extend(map(add, accumulate(map(len, lines)), count(begin + 1)))
             begin = end
-        ends = list(map(add, accumulate(sizes), count(1)))
         if begin < len(data):  # it is no whole line
             codes.append(READ)
             ends.append(len(data))
