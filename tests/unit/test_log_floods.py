@@ -140,10 +140,34 @@ def _parts(floods: list[tuple[str, int, list[int], str]]) -> Iterator[str]:
         yield "beside\n"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [0, 1, 2, 3, 4, 5, 6, *[7] * 9],
+        [0, 1, 2, *[3] * 20],
+        [6, 7, 0, 1, 2, 3, *[4] * 9],
+        [6, 7, *[8] * 9, 1, 1, 1, 2, 1, 1],
+        [*range(12), 5, *range(12)],
+    ],
+)
+@pytest.mark.parametrize("name", ["Training Progress", "steps", "Loading weights"])
+@pytest.mark.parametrize("total", [15, 4000])
+def test_many_bars_at_once_tell_when_the_last_step_was(
+    numbers: list[int], total: int, name: str, end: str
+) -> None:
+    _hear_at_once_and_each([(name, total, numbers, end)])
+    _hear_at_once_and_each([(name, total, numbers, end), (name, total + 1, numbers[::-1], end)])
+
+
 @given(STEPS)
 def test_many_bars_at_once_tell_what_each_of_them_tells(
     floods: list[tuple[str, int, list[int], str]],
 ) -> None:
+    _hear_at_once_and_each(floods)
+
+
+def _hear_at_once_and_each(floods: list[tuple[str, int, list[int], str]]) -> None:
     together, each = Listening("a"), Listening("a")
     parts = [*_parts(floods)]
     lines = "".join(parts).encode().splitlines(keepends=True)
@@ -190,9 +214,10 @@ def test_the_last_record_is_one_that_was_passed_over_above_the_rest_of_another(t
     assert last is not None and (last.text, last.at) == ("upload 7 is done", 1_796_040_000)
 
 
-def test_a_traceback_of_one_frame_without_its_head_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("between", [b"", b"    result = await session.request(\n         ^^^^^^^^^^\n"])
+def test_the_rest_of_a_traceback_below_a_line_in_json_is_one(between: bytes, tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     frame = b'  File "/opt/app/agent/tools.py", line 7, in request\n    raise ToolError(message)\n'
-    log.write_bytes(b'{"event": "upload 7 is done", "level": "info"}\n' + frame + b"a.ToolError: no\n")
+    log.write_bytes(b'{"event": "upload 7", "level": "debug"}\n' + between + frame + b"a.ToolError: no\n")
     (record,) = read_log(log, "a.log").records
     assert record.kind == "traceback" and [raised.type for raised in record.raised] == ["a.ToolError"]

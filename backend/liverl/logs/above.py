@@ -14,9 +14,10 @@ from liverl.util.late_pattern import late_pattern
 REACH, NEAR = 1 << 16, 1 << 12
 MISSES = 8
 LONGEST = 1 << 15  # bytes of a line that are read
-# Each begins with some bytes that are quick to find
-_YEARS = late_pattern(rb"20\d\d(?:[-/]\d\d[-/]\d\d[T ]|\])"), late_pattern(rb'": ?1\d{9}')
-_DATES = (*_YEARS, late_pattern(rb"\d[-/]\d\d[T ]\d\d:|[A-Z][a-z]{2} [ \d]\d \d\d:|[DIWEF]\d{3,4} \d\d:"))
+# What a line with a date has. The first two begin with some bytes that are quick to find
+_YEAR = late_pattern(rb"20\d\d(?:[-/]\d\d[-/]\d\d[T ]|\])")
+_SECONDS = late_pattern(rb'": ?1\d{9}')  # since 1970, in JSON
+_WITHOUT_YEAR = late_pattern(rb"\d[-/]\d\d[T ]\d\d:|[A-Z][a-z]{2} [ \d]\d \d\d:|[DIWEF]\d{3,4} \d\d:")
 
 
 class Above:
@@ -73,4 +74,4 @@ def _last_date(data: bytes, with_year: bool) -> Moment | None:
 
 
 def _may_have(data: bytes, with_year: bool) -> bool:
-    return any(pattern.search(data) for pattern in (_YEARS if with_year else _DATES))
+    return bool(_YEAR.search(data) or _SECONDS.search(data) or (not with_year and _WITHOUT_YEAR.search(data)))

@@ -61,9 +61,8 @@ def _healthy_line(text: str) -> bool:
 _RANKED = late_pattern(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
-# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it. Or a
-# traceback whose head is missing, as the log was cut or lines above it were passed over
-_FRAME = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}(?:, in [^\n]{1,200})?')
+# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it
+_INVALID_FILE = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
@@ -88,7 +87,9 @@ class _Line:
         if self._opening is None:
             text, repeated = repeated_in(self.head.text)
             frames = (
-                BEGINS in text or "Exception Group Traceback" in text or _FRAME.fullmatch(text) is not None
+                BEGINS in text
+                or "Exception Group Traceback" in text
+                or _INVALID_FILE.fullmatch(text) is not None
             )
             writer = " ".join(name for name in (self.chain.writer, self.head.process) if name)
             self._opening = text, repeated, writer, frames

@@ -29,6 +29,7 @@ MOST_AFTER = 2000  # other records
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
 REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines,
 LATER_BEGIN, LATER_END = 1 << 14, 1 << 16  # and of those behind a long one, up to the next sign of health
+MOST_BETWEEN = 10  # bare lines of a traceback between one in JSON and one that is read
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
@@ -41,6 +42,8 @@ _THROUGHPUT = b"Avg prompt throughput"
 _RUNS = late_pattern(rb"R[Rbimf]*+|(?P<healthy>(?:i++(?!m))?h++(?:i++(?!m)|h++)*+)|[im]++|b++|f++|d++|x++")
 _OF_REPEATED = late_pattern(rb"[Rbimf]*+")
 _ALIKE = late_pattern(rb"R++|b++|[im]++|f++")
+_PASSED = bytes([BARE, INFO, SIGNED])
+_BEFORE_READ = late_pattern(rb"[bim](?=[xd])")
 _BARE_OR_NOT = late_pattern(rb"b++|[Rimf]++")
 
 
@@ -164,7 +167,7 @@ class _Reading:
         """Feed to the reader the lines that may matter, and those that may go on with one; pass over the others."""
         if begin:
             data = data[begin:]
-        codes, ends = lines = self._shapes.of(data)
+        codes, ends = lines = _with_heads(data, *self._shapes.of(data))
         at = _behind(_OF_REPEATED, codes, 0, len(codes)) if self._repeats_read else 0
         if at:
             self._repeat(data, lines, 0, at)
@@ -400,6 +403,26 @@ class _Reading:
             passed=self._passed.all(),
             passed_more=self._passed.more,
         )
+
+
+def _with_heads(data: bytes, codes: bytes, ends: list[int]) -> Lines:
+    """Lines with those in JSON as READ with which an indented one goes on that is read: it may be the rest of a
+    traceback."""
+    changed = bytearray()
+    for before in _BEFORE_READ.finditer(codes):
+        last = before.start()
+        if data[ends[last]] not in b" \t":
+            continue
+        first = last
+        while first > max(0, last - MOST_BETWEEN) and codes[first] in _PASSED:
+            begin = ends[first - 1]
+            if data[begin] not in b" \t":
+                break
+            first -= 1
+        if codes[first] in _PASSED and data[ends[first] - 2] == ord("}"):
+            changed = changed or bytearray(codes)
+            changed[first : last + 1] = bytes([READ]) * (last + 1 - first)
+    return Lines(bytes(changed) or codes, ends)
 
 
 def _behind(run: re.Pattern[bytes], codes: bytes, place: int, last: int) -> int:

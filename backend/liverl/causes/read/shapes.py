@@ -324,11 +324,14 @@ class Shapes:
 
     def _alike(self, line: bytes, shape: bytes, loose: bytes, known: int) -> int:
         """What a line is of which, if there are many of its shape, each one more is REPEATED."""
-        if shape in self._known:  # others of its loose shape may be known
-            loose = self._near(line)
-        is_loose = self._loose.get(loose) is not None
-        key = loose if is_loose else shape
-        number = self._often.get(key, 0) + 1
+        key, is_loose, before = shape, False, self._often.get(shape)
+        if before is None or self._loose.get(shape) is not None:
+            if shape in self._known:  # others of its loose shape may be known
+                loose = self._near(line)
+            is_loose = self._loose.get(loose) is not None
+            key = loose if is_loose else shape
+            before = self._often.get(key, 0)
+        number = before + 1
         if number > (OFTEN if known == _NEEDLED else REPEATS):
             if is_loose and self._loose.get(loose) != REPEATED:
                 self._loose.learn(loose, _last_state(line), REPEATED)
