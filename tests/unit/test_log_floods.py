@@ -46,6 +46,17 @@ def test_a_cause_is_found_anywhere_in_a_flood(flood: str, before: int, tmp_path:
     assert cause.evidence[0].offset == len(b"".join(pieces[:before]))
 
 
+@pytest.mark.parametrize("before", [0, 4000, 8000], ids=["first", "in the middle", "last"])
+def test_a_cause_is_found_among_lines_that_leave_the_same_as_it(before: int, tmp_path: Path) -> None:
+    left = OOM.strip().translate(None, b"0123456789abcdef")
+    lines = [b"%s%x\n" % (left, 7919**4 * n) for n in range(8000)]
+    log = tmp_path / "a.log"
+    log.write_bytes(b"".join([*lines[:before], OOM, *lines[before:]]))
+    cause = judge([read_log(log, "a.log")]).cause
+    assert cause is not None and cause.id == "cuda-oom"
+    assert cause.evidence[0].offset == len(b"".join(lines[:before]))
+
+
 @pytest.mark.parametrize(
     "flood", ["lines in JSON", "lines with the word of an error", "tracebacks that differ in their numbers"]
 )
