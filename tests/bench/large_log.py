@@ -3,9 +3,9 @@
 
 Each kind of log is read and judged by a process of its own: a healthy server's, a trainer's with warnings, one of bare
 lines, one line of all bytes, and those whose cause is followed by nothing but a flood, which for one is that of a real
-vLLM server whose engine was killed. Exit code 1 if the memory of a process grows by more than ``MOST_MIB``, or if the
-cause is missed. Another process does all that ``doctor`` does with the log: it also looks for the last work, and hears
-of a training.
+vLLM server whose engine was killed, and for those of ``log_floods`` has no two lines that are alike. Exit code 1 if the
+memory of a process grows by more than ``MOST_MIB``, or if the cause is missed. Another process does all that ``doctor``
+does with the log: it also looks for the last work, and hears of a training.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from log_floods import FLOODS
 from stored import Figure, Recorder, add_option
 
 MOST_MIB = 64
@@ -58,8 +61,15 @@ print(json.dumps({"seconds": time.process_time() - start,
 """
 
 
-def kinds() -> dict[str, tuple[bytes, bytes, str | None]]:
-    """Name to what begins the log, what is repeated in it, and the id of the cause that must be found."""
+def kinds() -> dict[str, tuple[bytes, Iterable[bytes], str | None]]:
+    """Name to what begins the log, endless pieces of what follows, and the id of the cause that must be found."""
+    repeated = {name: (first, repeat(again), cause) for name, (first, again, cause) in _repeated().items()}
+    floods = {name: (OOM, flood(), "cuda-oom") for name, flood in FLOODS.items()}
+    return repeated | floods
+
+
+def _repeated() -> dict[str, tuple[bytes, bytes, str | None]]:
+    """Likewise, with the one piece that is repeated."""
     verl = (DATA / "recordings" / "h200" / "verl.log").read_bytes() + b"\n"
     bare = b"".join(
         b"(WorkerDict pid=%d) shard %d of layer %d is loaded\n" % (n % 8, n, n * 7) for n in range(5000)
@@ -102,12 +112,14 @@ def main() -> int:
     recorder, found = Recorder("Why a run failed: reading and judging one large log"), []
     failed = False
     with tempfile.TemporaryDirectory(prefix="large-log-") as folder:
-        for name, (first, repeated, wanted) in kinds().items():
+        for name, (first, pieces, wanted) in kinds().items():
             path = Path(folder) / "a.log"
             with path.open("wb") as file:
                 file.write(first)
-                for _ in range(size // len(repeated)):
-                    file.write(repeated)
+                for piece in pieces:
+                    if file.tell() + len(piece) > size:
+                        break
+                    file.write(piece)
             told, whole = _told(CHILD, path), _told(DOCTOR, path)
             wrong = told["mib"] > MOST_MIB or told["cause"] != wanted
             failed = failed or wrong

@@ -151,9 +151,9 @@ def test_lines_with_exit_codes_that_tell_nothing_are_looked_at_once(monkeypatch:
     looked_at: list[bytes] = []
     tells = Listening._tells
 
-    def counted(self: Listening, line: bytes, begin: int, end: int) -> bool:
-        looked_at.append(line)
-        return tells(self, line, begin, end)
+    def counted(self: Listening, block: Any, number: int, *, only_bar: bool = False) -> bool:
+        looked_at.append(block.part(number))
+        return tells(self, block, number, only_bar=only_bar)
 
     monkeypatch.setattr(Listening, "_tells", counted)
     listening = Listening()

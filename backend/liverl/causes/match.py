@@ -56,6 +56,26 @@ def find(signature: Signature, text: str) -> re.Match[str] | None:
     return pattern.search(text, max(0, first - reach), end)
 
 
+def _digits_tell(pattern: str, text: str) -> bool:
+    loose = _of_any_digits(pattern)
+    if loose == pattern:
+        return False
+    # What is told by several lines is not asked of one
+    return (
+        "(?!" in pattern
+        or "(?<!" in pattern
+        or "\\n" in pattern
+        or "\\s\\S" in pattern
+        or "(?s" in pattern
+        or _compiled(loose).search(text) is not None
+    )
+
+
+@cache
+def _of_any_digits(pattern: str) -> str:
+    return patterns.of_any_digits(pattern)
+
+
 @cache
 def _reach(pattern: str, needle: str) -> int | None:
     return patterns.reach(pattern, needle)
@@ -107,6 +127,14 @@ class Matcher:
         every = {row.needle for row in self.rows if row.needle}
         index = Needles(every)
         return tuple(sorted(one for one in every if set(index.of(one)) == {one}))
+
+    def digits_tell(self, text: str) -> bool:
+        """Whether digits in ``text``, a line, may decide which rows match it, or a record with it."""
+        return any(
+            _digits_tell(row.pattern, text)
+            for needle in self._index.of(text)
+            for row in self._of_needle[needle]
+        )
 
     def told_by(self, cause: str) -> Alert:
         """The alert that tells the same as a row (its id), from better facts; empty if there is none, or no such

@@ -77,6 +77,29 @@ def _ahead(items: Any) -> Iterator[int]:
                 yield from _ahead(branch or ())
 
 
+# One item of a pattern as it is written; an escape, a repetition and a group's name may have digits that mean no digit
+_ITEM = re.compile(
+    r"\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|.)|\{\d{0,9},?\d{0,9}\}|\(\?P[<=]\w{1,99}"
+    r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<digit>\d)|.",
+    re.DOTALL,
+)
+
+
+def of_any_digits(pattern: str) -> str:
+    """The pattern with any digit in place of each one that it names: what it does not match, no text matches that has
+    other digits. The pattern itself if it names none."""
+    return _ITEM.sub(_any_digit, pattern)
+
+
+def _any_digit(item: re.Match[str]) -> str:
+    if item["digit"]:
+        return r"\d"
+    those = item["set"]
+    if not those or those.startswith("[^") or not any(map(str.isdigit, those)):
+        return item[0]
+    return f"{those[:-1]}\\d]"
+
+
 def certain_groups(pattern: str) -> set[str]:
     """The named groups that take part in every match."""
     parsed = parser.parse(pattern)

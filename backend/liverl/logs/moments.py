@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import time
 from calendar import timegm
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -73,6 +74,8 @@ class Resolver:
 
     A missing year is that of the nearest dated record before, else the last one that does not lie after the file's
     modification time; a missing date likewise. Without either of both the time stays unknown.
+    ``above``: finds the last stamp with a date, or (True) with a year, in lines just above that were passed over; it is
+    asked once, and only where something is missing.
     """
 
     def __init__(self, modified: float | None = None, zone: int | None = None) -> None:
@@ -81,17 +84,29 @@ class Resolver:
         self._modified = modified
         self._zone = zone
         self._last: float | None = None
+        self.above: Callable[[bool], Moment | None] | None = None
         # Of the last stamp without a year: what it says to the minute, and when that minute began
         self._minute: tuple[tuple[int | None, ...], float] | None = None
 
     def at(self, moment: Moment) -> float | None:
         """Return the Unix time of the next stamp."""
+        if moment.year:
+            self.above = None
+        return self._next(moment)
+
+    def _next(self, moment: Moment) -> float | None:
         if self._zone is not None and moment.offset is None:
             moment = moment._replace(offset=self._zone)
         found = self._resolve(moment)
         if found is not None:
             self._last = found
         return found
+
+    def _look_above(self, with_year: bool) -> None:
+        find, self.above = self.above, None
+        dated = find(with_year) if find is not None else None
+        if dated is not None:
+            self._next(dated)
 
     def _resolve(self, moment: Moment) -> float | None:
         if moment.year:
@@ -100,6 +115,8 @@ class Resolver:
         said = (*moment[1:5], moment.offset)
         if self._minute is not None and said == self._minute[0]:  # the year nearby is that of the last stamp
             return self._minute[1] + moment.second + moment.fraction
+        if self.above is not None:
+            self._look_above(bool(moment.month))
         found = self._nearest(moment)
         self._minute = None
         if found is not None and moment.month:

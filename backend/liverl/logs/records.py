@@ -6,6 +6,7 @@ import re
 from collections import deque
 from functools import cache, lru_cache
 
+from liverl.logs.above import Above, moment_of_line
 from liverl.logs.bars import behind_bar
 from liverl.logs.continuation import (
     continues_exception,
@@ -307,6 +308,7 @@ class RecordReader:
         of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``; ``other``: a reader of the
         same log, whose stamps are near."""
         self._resolver: Resolver = Resolver(modified, zone) if other is None else other._resolver
+        self._skipped = Above()
         self._offset = offset  # of the line that is being read
         self._line = bytearray()
         self._length = 0  # bytes of that line, with those that were left out
@@ -354,9 +356,13 @@ class RecordReader:
             begin = cut + 1
         return begin, self._release()
 
-    def skip(self, length: int, runs: int = 1) -> None:
-        """Pass over whole lines that belong to no record of interest. ``runs``: as how many lines they count."""
-        self._offset += length
+    def skip(self, data: bytes, begin: int, end: int, runs: int = 1) -> None:
+        """Pass over whole lines, from byte ``begin`` to ``end`` of ``data``, that belong to no record of interest.
+        ``runs``: as how many lines they count."""
+        self._offset += end - begin
+        if begin < end:
+            self._skipped.passed(data, end)
+            self._resolver.above = self._skipped.dated
         self._count += runs
         self._passed.pop(("", None), None)
         waiting = self._open.get(("", None))
@@ -364,9 +370,9 @@ class RecordReader:
             self._close(("", None))
         self._above = None
 
-    def cut(self, length: int, since: int) -> list[Record]:
-        """Pass over whole lines in the middle of what is read, and return the records that end there. Those that have
-        begun at byte ``since`` or later are dropped, as their ends are missing."""
+    def cut(self, data: bytes, since: int) -> list[Record]:
+        """Pass over the whole lines of ``data`` in the middle of what is read, and return the records that end there.
+        Those that have begun at byte ``since`` or later are dropped, as their ends are missing."""
         self._passed.clear()
         for key, waiting in list(self._open.items()):
             if waiting.offset >= since:
@@ -375,7 +381,7 @@ class RecordReader:
                 self._may_release = True
             else:
                 self._close(key)
-        self.skip(length)
+        self.skip(data, 0, len(data))
         return self._release()
 
     def end(self) -> list[Record]:
@@ -577,9 +583,7 @@ class RecordReader:
         return (chain, head) if rest is None else _behind(chain, head, rest)
 
     def _at(self, chain: PrefixChain, head: LineHead) -> float | None:
-        moment = head.moment
-        if chain.moment is not None and (moment is None or chain.moment.offset is not None):
-            moment = chain.moment
+        moment = moment_of_line(chain, head)
         return None if moment is None else self._resolver.at(moment)
 
     def _expire(self) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate, islice, repeat
+from operator import le
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from liverl.causes.quiet.facts import Submitted, Told, joined
+from liverl.causes.read.loose import DOUBTFUL, Loose, Words
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.model import Evidence
 from liverl.util.late_pattern import late_pattern
@@ -22,6 +25,9 @@ __all__ = ["Listening", "Submitted", "Told", "began_in", "finishes", "joined", "
 BLOCK = 1 << 20  # bytes read at a time
 MOST = 512 << 20  # bytes of one log that are read, 5 to 20 s: its beginning, where totals stand, and its end
 HEAD = 16 << 20  # of those, bytes of its beginning
+# Bytes of a block that are looked at together, and of one after a piece in which more than one in SOME was unknown:
+# what is learned of one helps with the next one
+PIECE, LEAST, SOME = 1 << 18, 1 << 13, 16
 SHAPES = 1 << 14  # shapes of lines that tell nothing which are remembered,
 SHAPED = 400  # and bytes of such a line; of a longer one its hash
 LONGEST = 1 << 16  # bytes of one line that are looked at
@@ -145,8 +151,146 @@ _LOOKED_AT = late_pattern(
     rb"exit|Exit|EXIT|finished|\*\*\* \[|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|"
     rb"TrainRayActor",
 )
+# What one of ``_LOOKED_AT`` contains
+_CORES = (
+    *("tep:", "tep=", "tep#", "tep[", "tep ", "train_steps ", "teps:", "teps ", "teps=", "STEP", "teration"),
+    *(
+        "iter ",
+        "iter:",
+        "iter=",
+        "%|",
+        "total_training_steps",
+        "total_epochs",
+        "val_only",
+        "train dataloader",
+    ),
+    *("validate dataloader", "rom scratch", "global step to", "esuming from", "checkpoint folder:"),
+    *("Found checkpoint:", "Job '", "Job submission", "Submitted batch", " created", "nohup", "+ setsid"),
+    *("+ disown", "+ tmux", "+ screen", "xhausted", "used up", "o more ", "out of data", "out of samples"),
+    *("out of prompts", "wandb: ", "alidation metrics", "raining finished", "raining has", "raining is"),
+    *(
+        "raining been",
+        "raining complete",
+        "raining done",
+        "real\t",
+        "real ",
+        "'epoch': ",
+        "exit",
+        "Exit",
+        "EXIT",
+    ),
+    *("finished", "*** [", "with code", "with status", "'actor_rollout_ref'", "main_ppo", "main_dapo"),
+    *("verl.trainer", "TrainRayActor"),
+)
+# What a part of a line is, as one byte: parts end with a newline or a carriage return. TELLING is one with a needle
+# that has told something; a part with BARS is a bar and tells nothing else: of one without a name, of the training
+# (verl's), of another trainer
+_UNKNOWN, _SILENT, _TELLING = range(3)
+_BARS = {"": 3, "bar": 4, "counted": 5}
+_FEW_BARS = 8  # of fewer each is read
+# Bars of one kind, with silent parts between them, and all others that are not silent
+_RUNS = late_pattern(rb"([\x03-\x05])(?:\x01*+\1){7,}+|[^\x01]")
+_DONE = late_pattern(rb"\| {0,3}(\d{1,12})/")
+_DONE_OF = late_pattern(rb"\| {0,3}(\d{1,12})/(\d{1,12})")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _ONES = bytes.maketrans(b"023456789", b"111111111")
+_ENDS = bytes.maketrans(b"\r", b"\n")
+_ZEROS_AND_ENDS = bytes.maketrans(b"123456789\r", b"000000000\n")
+
+
+@cache
+def _words() -> Words:
+    return Words(_CORES)
+
+
+def _name_of(bar: str) -> str:
+    """As what a bar with this name counts the training."""
+    return "bar" if bar.lower() == "training progress" else "counted"
+
+
+@lru_cache(maxsize=64)
+def _done_of(total: bytes) -> re.Pattern[bytes]:
+    """Finds how far bars of this total have come."""
+    return re.compile(rb"\| {0,3}(\d{1,12})/%b \[" % total)
+
+
+def _places(codes: bytes, code: int) -> Iterator[int]:
+    place = codes.find(code)
+    while place >= 0:
+        yield place
+        place = codes.find(code, place + 1)
+
+
+def _turns(done: Sequence[int]) -> set[int]:
+    """Of the numbers that a bar has shown, in their order, the places of those that tell as much as all of them: the
+    first and the last one, the last beginning anew, the last step, and what stands before these two."""
+    last = len(done) - 1
+    if all(map(le, done, islice(done, 1, None))):
+        step = bisect_left(done, done[last])
+        return {0, max(0, step - 1), step, last}
+    begun = next(place for place in range(last, 0, -1) if done[place] < done[place - 1])
+    step = next((place for place in range(last, 0, -1) if done[place] > done[place - 1]), 0)
+    return {0, begun - 1, begun, max(0, step - 1), step, last}
+
+
+def _turns_of_all(bars: Sequence[tuple[bytes, bytes]]) -> set[int]:
+    """Likewise of the numbers and the totals of bars: of all bars, and of those of each total."""
+    done = [int(number) for number, _ in bars]
+    places = _turns(done)
+    of_total: dict[bytes, list[int]] = {}
+    for place, (_, total) in enumerate(bars):
+        of_total.setdefault(total, []).append(place)
+    for those in of_total.values():
+        places.update(those[turn] for turn in _turns([done[place] for place in those]))
+    return places
+
+
+def _piece_end(data: bytes, begin: int, size: int) -> int:
+    """Where a piece of about ``size`` bytes, of some lines, ends that begins at ``begin``."""
+    least, most = begin + size, begin + 2 * size
+    place = (
+        data.find(b"\n", least, most) + 1 or data.find(b"\r", least, most) + 1 or data.find(b"\n", most) + 1
+    )
+    return place or len(data)
+
+
+class _Block:
+    """The parts of a piece of ``data``, its bytes from ``first`` to ``last``; ``data`` begins at byte ``offset`` of the
+    log. ``shapes``: each as long as its part; ``loose``: see ``Listening._coded``."""
+
+    def __init__(
+        self, data: bytes, first: int, last: int, offset: int, shapes: list[bytes], loose: list[bytes]
+    ) -> None:
+        self.data, self.offset, self.shapes, self.loose = data, offset, shapes, loose
+        self._first, self._last = first, last
+        self._number, self._begin = 0, first  # a part, and where it begins
+        self._line = range(0)  # where the line begins and ends that was asked for last
+
+    @property
+    def piece(self) -> bytes:
+        """Its bytes."""
+        return self.data[self._first : self._last]
+
+    def begin(self, number: int) -> int:
+        """Where a part begins in ``data``. Quick if those are asked for one after another."""
+        if number < self._number:
+            self._number, self._begin = 0, self._first
+        self._begin += sum(map(len, self.shapes[self._number : number])) + number - self._number
+        self._number = number
+        return self._begin
+
+    def part(self, number: int) -> bytes:
+        """A part without what ends it."""
+        begin = self.begin(number)
+        return self.data[begin : begin + len(self.shapes[number])]
+
+    def line(self, number: int) -> tuple[int, int]:
+        """Where the line of a part begins and ends in the log."""
+        begin = self.begin(number)
+        if not (self._line.start <= begin <= self._line.stop and self._line):
+            end = self.data.find(b"\n", begin)
+            self._line = range(self.data.rfind(b"\n", 0, begin) + 1, len(self.data) if end < 0 else end)
+        return self.offset + self._line.start, self.offset + self._line.stop
 
 
 def _may_tell_an_exit(line: bytes) -> bool:
@@ -174,11 +318,6 @@ def _nothing(_: Any) -> None:
     """Hear of a step, and do nothing."""
 
 
-def _remembered(shape: bytes) -> bytes | int:
-    """A shape as it is remembered: a long one by its 64-bit hash."""
-    return shape if len(shape) <= SHAPED else hash(shape)
-
-
 class _Part(NamedTuple):
     """A part of a line that may tell something. ``own``: see ``Listening._line``; ``found``: what patterns have found
     in it so far."""
@@ -192,9 +331,11 @@ def _parts(line: bytes) -> tuple[_Part, ...]:
     """The parts of a line, none if it tells nothing."""
     if not _LOOKED_AT.search(line):
         return ()
-    texts = colourless(line[:LONGEST].decode("utf-8", "replace")).split("\r")
-    split = [without_prefix(text.strip()) for text in texts if text.strip()]
-    return tuple(_Part(rest.strip(), not prefix, {}) for prefix, rest in split)
+    text = colourless(line[:LONGEST].decode("utf-8", "replace")).strip()
+    if not text:
+        return ()
+    prefix, rest = without_prefix(text)
+    return (_Part(rest.strip(), not prefix, {}),)
 
 
 class Listening:
@@ -214,10 +355,14 @@ class Listening:
         self._read_to = 0
         self._text = ""
         self._heard = False  # the present line tells something
-        # Lines, with 0 for each digit, that tell nothing: logs repeat few of them
-        self._silent: set[bytes] = set()
+        self._only_bar = False  # but nothing else than a bar
+        # What parts are, by their shapes, with 0 for each digit: logs repeat few of them
+        self._codes: dict[bytes, int] = {}
         self._silent_long: set[int] = set()  # of longer ones the 64-bit hash
-        self._telling: set[bytes | int] = set()  # likewise of lines with a needle that have told something
+        self._telling_long: set[int] = set()
+        self._loose = Loose(_words(), _ENDS)
+        self._piece = LEAST
+        self._mostly_loose = False  # all parts of the last piece were silent, most by their loose shapes only
         # By their lines: starts of a program print many that are equal.
         self._searched: dict[bytes, tuple[_Part, ...]] = {}
         self._found_in: dict[re.Pattern[str], Any] = {}  # of the part that is being read
@@ -300,54 +445,147 @@ class Listening:
 
     def hear(self, data: bytes, offset: int) -> None:
         """Read further whole lines. ``offset``: where they begin in the log."""
-        shapes = data.translate(_ZEROS).split(b"\n")  # each as long as its line
-        silent = bytes(map(self._silent.__contains__, shapes))
-        # Where each line begins that may tell something, itself and its shape.
-        lines: list[tuple[int, bytes, bytes]] = []
-        begin = before = 0
-        place = silent.find(0)
-        while place >= 0:
-            shape = shapes[place]
-            begin += sum(map(len, shapes[before:place])) + place - before
-            if len(shape) <= SHAPED or hash(shape) not in self._silent_long:
-                lines.append((begin, data[begin : begin + len(shape)], shape))
-            before = place
-            place = silent.find(0, place + 1)
-        asked = [n for n, (_, _, shape) in enumerate(lines) if _remembered(shape) not in self._telling]
-        with_needle = {asked[number] for number in _with_needle([lines[n][1] for n in asked])}
-        for number, (begin, line, shape) in enumerate(lines):
-            if shape in self._silent:
+        begin = 0
+        while begin < len(data):
+            end = _piece_end(data, begin, self._piece)
+            piece = data[begin:end]
+            if self._mostly_loose and self._is_silent(piece):
+                begin = end
                 continue
-            may_tell = number in with_needle or _remembered(shape) in self._telling
-            if may_tell and self._tells(line, offset + begin, offset + begin + len(line)):
-                self._remember_telling(shape)
-            else:
-                self._remember_silent(line, shape)
+            shapes = piece.translate(_ZEROS_AND_ENDS).split(b"\n")  # each as long as its part
+            codes, loose = self._coded(piece, shapes)
+            self._piece = PIECE if codes.count(_UNKNOWN) <= len(codes) // SOME else LEAST
+            if codes.count(_SILENT) < len(codes):
+                self._hear(_Block(data, begin, end, offset, shapes, loose), codes)
+            begin = end
         self._read_to = max(self._read_to, offset + len(data))
 
-    def _remember_telling(self, shape: bytes) -> None:
-        if len(self._telling) >= SHAPES:
-            self._telling.clear()
-        self._telling.add(_remembered(shape))
+    def _is_silent(self, piece: bytes) -> bool:
+        """Whether all parts are silent by their loose shapes."""
+        loose = self._loose.shapes(piece)
+        codes = bytes(map(self._loose.get, loose, repeat(_UNKNOWN)))
+        return codes.count(_SILENT) == len(codes) and not self._loose.doubtful(piece, loose)
 
-    def _remember_silent(self, line: bytes, shape: bytes) -> None:
-        if _DECIDED_BY_DIGITS.search(line) and _may_tell_an_exit(line):
-            return
-        if len(line) > SHAPED:
-            if len(self._silent_long) >= SHAPES:
-                self._silent_long.clear()
-            self._silent_long.add(hash(shape))
-            return
-        if len(self._silent) >= SHAPES:
-            self._silent.clear()
-        self._silent.add(shape)
+    def _coded(self, piece: bytes, shapes: list[bytes]) -> tuple[bytes, list[bytes]]:
+        """What each part is, as far as that is known, and the loose shapes of all if they were asked for."""
+        codes = bytes(map(self._codes.get, shapes, repeat(_UNKNOWN)))
+        unknown = codes.count(_UNKNOWN)
+        self._mostly_loose = False
+        if not self._loose.asks(unknown, len(codes)):
+            return codes, []
+        loose = self._loose.shapes(piece)
+        places = self._loose.doubtful(piece, loose)
+        if places:
+            begins = list(accumulate((len(shape) + 1 for shape in shapes), initial=0))
+            for place in places:
+                loose[bisect_right(begins, place) - 1] = DOUBTFUL
+        codes = bytes(map(self._codes.get, shapes, map(self._loose.get, loose, repeat(_UNKNOWN))))
+        self._mostly_loose = unknown > len(codes) // 2 and codes.count(_SILENT) == len(codes)
+        return codes, loose
 
-    def _tells(self, line: bytes, begin: int, end: int) -> bool:
-        """Read a line; whether it, or one that differs in the values of digits only, tells anything."""
-        self._at, self._heard = begin, False
-        for part in self._searched.get(line) or self._parts(line):
-            self._found_in = part.found
-            self._line(part.text, end, own=part.own)
+    def _hear(self, block: _Block, codes: bytes) -> None:
+        """Read the parts that are not silent."""
+        shapes = block.shapes
+        unknown = [number for number in _places(codes, _UNKNOWN) if not self._is_long(shapes[number])]
+        parts = {number: block.part(number) for number in unknown}
+        with_needle = {unknown[n] for n in _with_needle([*parts.values()])}
+        place = 0
+        while (run := _RUNS.search(codes, place)) is not None:
+            first, place = run.span()
+            if place - first > 1:
+                self._run_of_bars(block, codes, first, place)
+            elif first in parts:
+                # Others may be bars like this one
+                if self._learn(block, first, may_tell=first in with_needle):
+                    codes, block.loose = self._coded(block.piece, shapes)
+            elif self._is_telling(codes[first], shapes[first]) and not self._tells(block, first):
+                self._remember(block, first, _SILENT)  # what it tells is no news any more
+
+    def _is_telling(self, code: int, shape: bytes) -> bool:
+        if self._codes.get(shape) == _SILENT:  # by one above it
+            return False
+        return code != _UNKNOWN or hash(shape) in self._telling_long
+
+    def _is_long(self, shape: bytes) -> bool:
+        """Whether it is a long one that is known."""
+        return len(shape) > SHAPED and (hash(shape) in self._silent_long or hash(shape) in self._telling_long)
+
+    def _learn(self, block: _Block, number: int, *, may_tell: bool) -> bool:
+        """Read an unknown part, and remember what it is; whether it is the first bar of a kind."""
+        loose = block.loose[number] if block.loose else self._loose.near(block.part(number))
+        known = self._codes.get(block.shapes[number]) or self._loose.get(loose)  # by one above it
+        if known == _SILENT:
+            return False
+        if known is not None:
+            self._tells(block, number)
+            return False
+        if not may_tell or not self._tells(block, number):
+            self._remember(block, number, _SILENT)
+            return False
+        code = self._bar_code(block.part(number)) if self._only_bar else _TELLING
+        return self._remember(block, number, code)
+
+    def _remember(self, block: _Block, number: int, code: int) -> bool:
+        """Remember what a part is; whether it is a bar that is remembered by its loose shape."""
+        shape, line = block.shapes[number], block.part(number)
+        if code == _SILENT and _DECIDED_BY_DIGITS.search(line) and _may_tell_an_exit(line):
+            return False
+        if code != _TELLING and block.loose:
+            known = self._loose.learn(block.loose[number], line, code, () if code == _SILENT else (b"%|",))
+            if known and code != _SILENT:
+                return True  # there are many exact shapes of bars
+        if len(shape) <= SHAPED:
+            if len(self._codes) >= SHAPES:
+                self._codes.clear()
+            self._codes[shape] = code
+            return False
+        long = self._silent_long if code == _SILENT else self._telling_long
+        if len(long) >= SHAPES:
+            long.clear()
+        long.add(hash(shape))
+        return False
+
+    def _bar_code(self, line: bytes) -> int:
+        """What a part is that is known to tell nothing but its bars."""
+        if len(line) > SHAPED or len(_DONE.findall(line)) != 1 or _may_tell_an_exit(line):
+            return _TELLING
+        text = colourless(line.decode("utf-8", "replace"))
+        bars = _BAR.findall(text)
+        if len(_NAMELESS.findall(text)) != 1 or len(bars) > 1 or _FINAL in text:
+            return _TELLING
+        if not bars:
+            return _BARS[""]
+        return _BARS[_name_of(bars[0][0])] if _RATE.search(bars[0][3]) else _TELLING
+
+    def _run_of_bars(self, block: _Block, codes: bytes, first: int, last: int) -> None:
+        """Read of many bars those that tell anything: where one begins anew, how far it has come, and the last one."""
+        begin = block.begin(first)
+        end = block.begin(last - 1) + len(block.shapes[last - 1])
+        numbers: Sequence[int] = range(first, last)
+        if codes.count(_SILENT, first, last) > 0:
+            numbers = [number for number in numbers if codes[number] != _SILENT]
+        total = _DONE_OF.search(block.data, begin, end)
+        done = [] if total is None else [*map(int, _done_of(total[2]).findall(block.data, begin, end))]
+        if len(done) == len(numbers):
+            places = _turns(done)
+        else:
+            every = _DONE_OF.findall(block.data, begin, end)
+            places = _turns_of_all(every) if len(every) == len(numbers) else {*range(len(numbers))}
+        for place in sorted(places):
+            self._tells(block, numbers[place], only_bar=True)
+
+    def _tells(self, block: _Block, number: int, *, only_bar: bool = False) -> bool:
+        """Read a part; whether it, or one that differs in the values of digits only, tells anything. ``only_bar``: it
+        is known to be a bar that tells nothing else."""
+        self._heard, self._only_bar = False, only_bar
+        line = block.part(number)
+        parts = self._searched.get(line) or self._parts(line)
+        if parts:
+            begin, end = block.line(number)
+            self._at = begin
+            for part in parts:
+                self._found_in = part.found
+                self._line(part.text, end, own=part.own)
         return self._heard
 
     def _parts(self, line: bytes) -> tuple[_Part, ...]:
@@ -374,15 +612,23 @@ class Listening:
     def _line(self, text: str, end: int, *, own: bool) -> None:
         """Read one line. ``own``: the script printed it, and no actor: those may print what a model has written."""
         self._text = text
-        if "%|" in text:
-            self._heard = True
-            for bar in _BAR.finditer(text):
-                name = "bar" if bar[1].lower() == "training progress" else "counted"
-                self._bar(name, int(bar[2]), int(bar[3]), end)
-                if (rate := _RATE.search(bar[4])) is not None and float(rate[1] or 0) > 0.0:
-                    self._found["rate"] = float(rate[1]) if rate[2] == "s/it" else 1.0 / float(rate[1])
-            for nameless in _NAMELESS.finditer(text):
-                self._nameless_bar(int(nameless[1]), int(nameless[2]))
+        if "%|" not in text:
+            self._words(text, end, own=own)
+            return
+        for bar in _BAR.finditer(text):
+            self._bar(_name_of(bar[1]), int(bar[2]), int(bar[3]), end)
+            if (rate := _RATE.search(bar[4])) is not None and float(rate[1] or 0) > 0.0:
+                self._found["rate"] = float(rate[1]) if rate[2] == "s/it" else 1.0 / float(rate[1])
+        for nameless in _NAMELESS.finditer(text):
+            self._nameless_bar(int(nameless[1]), int(nameless[2]))
+        if self._only_bar:
+            return
+        self._heard = False
+        self._words(text, end, own=own)
+        self._only_bar, self._heard = not self._heard, True
+
+    def _words(self, text: str, end: int, *, own: bool) -> None:
+        """Read what a line says beside bars."""
         if (match := self._match(_STEP, text)) is not None:
             self._step(int(match[1]), match[2], end)
         elif (match := self._match(_VERSIONS, text)) is not None:

@@ -27,7 +27,9 @@ BLOCK = 1 << 20  # bytes read at a time
 MOST_BEFORE = 500  # records with a needle from before the last healthy signs
 MOST_AFTER = 2000  # other records
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
-REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines
+REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines,
+LATER_BEGIN, LATER_END = 1 << 14, 1 << 16  # and of those behind a long one, up to the next sign of health
+MOST_BETWEEN = 10  # bare lines of a traceback between one in JSON and one that is read
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
@@ -40,6 +42,8 @@ _THROUGHPUT = b"Avg prompt throughput"
 _RUNS = late_pattern(rb"R[Rbimf]*+|(?P<healthy>(?:i++(?!m))?h++(?:i++(?!m)|h++)*+)|[im]++|b++|f++|d++|x++")
 _OF_REPEATED = late_pattern(rb"[Rbimf]*+")
 _ALIKE = late_pattern(rb"R++|b++|[im]++|f++")
+_PASSED = bytes([BARE, INFO, SIGNED])
+_BEFORE_READ = late_pattern(rb"[bim](?=[xd])")
 _BARE_OR_NOT = late_pattern(rb"b++|[Rimf]++")
 
 
@@ -123,7 +127,8 @@ class _Reading:
         self._modified = modified
         self._zone = zone
         self._reader = RecordReader(modified, start, zone)
-        self._shapes = Shapes((matcher or whole()).needles)
+        matcher = matcher or whole()
+        self._shapes = Shapes(matcher.needles, [row.needle for row in matcher.rows], matcher.digits_tell)
         self._alive = 0  # healthy signs so far
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are up to it
         self._signs_gone = 0  # how many there were before those
@@ -139,6 +144,10 @@ class _Reading:
         self._skipped: tuple[int, bytes] | None = None
         self._flooded = 0  # lines and tracebacks of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
+        self._repeats_most = (
+            REPEATED_BYTES,
+            REPEATED_BYTES,
+        )  # bytes of the beginning and of the end that are read
         self._repeats_read = 0  # bytes of the repeated lines that are being read: of their beginning
         # The rest of them, as far as it may be their end, with what they are and where each ends; and its bytes
         self._repeats_held: deque[tuple[bytes, bytes, list[int]]] = deque()
@@ -158,7 +167,7 @@ class _Reading:
         """Feed to the reader the lines that may matter, and those that may go on with one; pass over the others."""
         if begin:
             data = data[begin:]
-        codes, ends = lines = self._shapes.of(data)
+        codes, ends = lines = _with_heads(data, *self._shapes.of(data))
         at = _behind(_OF_REPEATED, codes, 0, len(codes)) if self._repeats_read else 0
         if at:
             self._repeat(data, lines, 0, at)
@@ -192,7 +201,6 @@ class _Reading:
             return begin
         place, records = self._reader.feed_until_idle(data, begin, end)
         self.offset += place - begin
-        self._skipped = None
         for record in records:
             self._take(record)
         return place
@@ -205,7 +213,7 @@ class _Reading:
         if last > begin:
             line = data.rfind(b"\n", begin, last) + 1 or begin
             self._skipped = (self.offset + line - begin, data[line:end])
-        self._reader.skip(end - begin)
+        self._reader.skip(data, begin, end)
         self.offset += end - begin
 
     def _repeat(self, data: bytes, lines: Lines, first: int, last: int) -> None:
@@ -213,7 +221,8 @@ class _Reading:
         ``last``: the number of its first line, and of that behind its last one."""
         codes, ends = lines
         begin = ends[first - 1] if first else 0
-        room = REPEATED_BYTES - self._repeats_read
+        most_begin, most_end = self._repeats_most
+        room = most_begin - self._repeats_read
         if room > 0:
             cut = min(bisect_left(ends, begin + room, first, last) + 1, last)
             self._repeats_read += ends[cut - 1] - begin
@@ -221,15 +230,15 @@ class _Reading:
             first, begin = cut, ends[cut - 1]
         while first < last:
             # As much as is held at most, and the rest of lines of the same kind
-            most = begin + 4 * REPEATED_BYTES - self._repeats_size
+            most = begin + 4 * most_end - self._repeats_size
             full = bisect_left(ends, most, first, last)
             place = _behind(_ALIKE, codes, full, last)
             end = ends[place - 1]
             places = ends[first:place]
             self._repeats_held.append((data[begin:end], codes[first:place], [at - begin for at in places]))
             self._repeats_size += end - begin
-            if self._repeats_size >= 4 * REPEATED_BYTES:
-                self._forget_repeats(self._repeats_size - REPEATED_BYTES)
+            if self._repeats_size >= 4 * most_end:
+                self._forget_repeats(self._repeats_size - most_end)
             first, begin = place, end
 
     def _read_repeats(self, data: bytes, codes: bytes, ends: list[int], first: int, last: int) -> None:
@@ -254,13 +263,18 @@ class _Reading:
             size += cut
         passed = b"".join(gone)
         self._flooded += passed.count(BEGINS.encode()) or passed.count(b"\n")
-        for record in self._reader.cut(size, self.offset - self._repeats_read):
+        for record in self._reader.cut(passed, self.offset - self._repeats_read):
             self._take(record)
         self.offset += size
         self._repeats_size -= size
-        self._headless = range(self.offset, self.offset + REPEATED_BYTES // 2)
+        self._headless = range(self.offset, self.offset + self._repeats_most[1] // 2)
 
     def _end_repeats(self) -> None:
+        most = self._repeats_most[1]
+        if self._repeats_size > 2 * most:
+            self._forget_repeats(self._repeats_size - most)
+        if self._headless:
+            self._repeats_most = LATER_BEGIN, LATER_END
         self._repeats_read = self._repeats_size = 0
         while self._repeats_held:
             data, codes, ends = self._repeats_held.popleft()
@@ -282,7 +296,8 @@ class _Reading:
             newest = max(data.rfind(_ANSWER, begin, end), data.rfind(_THROUGHPUT, begin, end))
             behind = codes.find(INFO, bisect_right(ends, newest, first, last), last)
             self._healthy = self._line(data, begin, ends, (last if behind < 0 else behind) - 1)
-        self._reader.skip(end - begin, 1 + codes.count(b"hi", first, last) + codes.count(b"ih", first, last))
+        runs = 1 + codes.count(b"hi", first, last) + codes.count(b"ih", first, last)
+        self._reader.skip(data, begin, end, runs)
         self.offset += end - begin
 
     def _line(self, data: bytes, begin: int, ends: list[int], number: int) -> tuple[int, bytes]:
@@ -292,7 +307,6 @@ class _Reading:
 
     def _feed(self, data: bytes, *, dull: bool = False) -> None:
         self.offset += len(data)
-        self._skipped = None
         for record in self._reader.feed(data, dull=dull):
             self._take(record)
 
@@ -300,6 +314,7 @@ class _Reading:
         self._alive += signs
         self._passed.more = self._passed.more or self._flooded > 0 or self._kept.left_out > 0
         self._flooded = 0
+        self._repeats_most = REPEATED_BYTES, REPEATED_BYTES
         if not self._signs or offset > self._signs[-1][0]:
             self._signs.append((offset, self._alive))
         else:  # it has waited for the end of a record above it
@@ -388,6 +403,26 @@ class _Reading:
             passed=self._passed.all(),
             passed_more=self._passed.more,
         )
+
+
+def _with_heads(data: bytes, codes: bytes, ends: list[int]) -> Lines:
+    """Lines with those in JSON as READ with which an indented one goes on that is read: it may be the rest of a
+    traceback."""
+    changed = bytearray()
+    for before in _BEFORE_READ.finditer(codes):
+        last = before.start()
+        if data[ends[last]] not in b" \t":
+            continue
+        first = last
+        while first > max(0, last - MOST_BETWEEN) and codes[first] in _PASSED:
+            begin = ends[first - 1]
+            if data[begin] not in b" \t":
+                break
+            first -= 1
+        if codes[first] in _PASSED and data[ends[first] - 2] == ord("}"):
+            changed = changed or bytearray(codes)
+            changed[first : last + 1] = bytes([READ]) * (last + 1 - first)
+    return Lines(bytes(changed) or codes, ends)
 
 
 def _behind(run: re.Pattern[bytes], codes: bytes, place: int, last: int) -> int:

@@ -266,14 +266,14 @@ class LogReader:
                 self._watched.dull.add(fresh)
             if fed >= MOST_FED:
                 self._left_out.add(self._now, len(block))
-                self._records.skip(len(block))
+                self._records.skip(block, 0, len(block))
             elif matters or self._hot:
                 fed += len(block)
                 self._open = True
                 for record in self._records.feed(block):
                     found = self._take(record, at) or found
             else:
-                self._records.skip(len(block))
+                self._records.skip(block, 0, len(block))
                 if _has_sign(block, kinds):
                     self._sign(at)
             self._hot = bool(matters)
