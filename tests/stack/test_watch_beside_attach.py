@@ -10,7 +10,7 @@ from kit.beside import attached, told, up, watched
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-# The same is asked of a launch script (tests/process/test_watch_beside_attach.py) in a tenth of the time.
+# The same is asked of a launch script in each gate: tests/process/test_watch_beside_attach.py.
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(900)]
 START = 600.0  # seconds: the first run on a host builds LiteLLM's environment
 
