@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import os
 import signal
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from kit.runs import ToyRun
 # commands under test would not hear a Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The checks of a model id ask the hub: no test does, unless it is one of its own.
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
+
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
@@ -27,6 +31,7 @@ USUAL = "not slow"  # marks of pyproject.toml
 # proxies next. Begun last, one of them would have a worker to itself at the end, while the others had nothing left.
 _LONG = ("drills", "faults", "control_cli", "embedded_trainer", "damaged_journal", "launch_script")
 _LONG += ("environments_build", "hostile_files", "busy_backend", "exit_0", "examples", "archive")
+_NUMBERS = itertools.count()  # of folders in `states`
 _OF_PROCESSES = ("process", "stack")  # folders of which only files with the mark ``first`` are no drills
 
 
@@ -106,17 +111,19 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_state(states: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The index of live runs must not be the user's."""
-    state = Path(tempfile.mkdtemp(dir=states))
+def state_home(states: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The index of live runs must not be the user's. The folder is made by what first writes there: most tests do not,
+    and there are twenty thousand."""
+    state = states / str(next(_NUMBERS))
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     return state
 
 
-@pytest.fixture(autouse=True)
-def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks of a model id ask the hub: no test does, unless it is one of its own."""
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+@pytest.fixture
+def own_state(state_home: Path) -> Path:
+    """The same folder, made."""
+    state_home.mkdir(mode=0o700)
+    return state_home
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from kit.beside import attached, told, up, watched
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-pytestmark = [pytest.mark.first, pytest.mark.stack, pytest.mark.timeout(900)]
+# The same is asked of a launch script in each gate: tests/process/test_watch_beside_attach.py.
+pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(900)]
 START = 600.0  # seconds: the first run on a host builds LiteLLM's environment
 
 

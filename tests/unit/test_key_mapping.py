@@ -71,7 +71,7 @@ def check(text: str) -> None:
 @example([("    ", "a", "", ""), ("   \t", "#", "", "")], "  keys:", "")
 @example([("    ", " #", "\u2028", "")], "  keys:", "")
 @example([], "  keys: # \u2028", "")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_lines_mean_what_they_mean_to_the_configuration(
     entries: list[tuple[str, str, str, str]], head: str, after: str
 ) -> None:
@@ -82,7 +82,7 @@ def test_lines_mean_what_they_mean_to_the_configuration(
 @given(st.lists(st.tuples(NAMES, WRITTEN), max_size=4), st.sampled_from([", ", ",", " , "]), COMMENTS)
 @example([("logs.access", "V"), ("app.theme", "''")], ", ", " # x")
 @example([("logs.access", "} #")], ", ", "")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_one_line_means_what_it_means_to_the_configuration(
     entries: list[tuple[str, str]], comma: str, comment: str
 ) -> None:
@@ -99,7 +99,7 @@ def test_one_line_means_what_it_means_to_the_configuration(
 )
 @example({"logs.access": "a :a"})
 @example({"logs.access": "a ::a b"})
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_saved_configuration_can_be_read(keys: dict[str, str]) -> None:
     loaded = load_config(None, sets=[f"ui.keys={json.dumps(keys)}"], env={})
     text = dump_yaml(loaded.config, loaded.kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from liverl.causes.match import Matcher
@@ -27,13 +27,19 @@ class Watched:
     @cached_property
     def matcher(self) -> Matcher:
         """Which of them a record matches. It unpacks the catalogue: only records that may match one are asked for."""
-        return Matcher(watched(self._catalogue.rows))
+        return _matcher(self._catalogue)
 
     @cached_property
     def needles(self) -> tuple[tuple[bytes, bytes], ...]:
         """What they look for, each without its digits and as it is."""
         needles = sorted({row.needle.encode() for row in watched(self._catalogue.outlines())})
         return tuple((needle.translate(None, _DIGITS), needle) for needle in needles)
+
+
+@lru_cache(maxsize=2)  # a process has one catalogue, or another one with the rules of a site
+def _matcher(catalogue: Matcher) -> Matcher:
+    """Its index takes as long to make as a thousand records to match."""
+    return Matcher(watched(catalogue.rows))
 
 
 class DullLines:
