@@ -340,7 +340,6 @@ def through_proxy() -> Iterator[ToyRun]:
 class TestThroughProxy:
     """Drills on one run, whose trials go through LiteLLM."""
 
-    @pytest.mark.slow  # its parts are looked at by test_replica_lists.py and, with LiteLLM, tests/stack/test_proxy.py
     def test_a_proxy_that_misses_a_replica(self, through_proxy: ToyRun) -> None:
         """Another program has taken a replica out of its list, and had it load that."""
         run = through_proxy
