@@ -188,6 +188,8 @@ class TimelineScreen(RunScreen):
         return found
 
     def _draw(self) -> None:
+        if not self.is_attached:  # it was closed during a reading
+            return
         view = self.liverl.view
         snapshot = view.snapshot
         series = self._metrics.charts.series
@@ -201,7 +203,7 @@ class TimelineScreen(RunScreen):
             displayed,
             tuple(self._marks.items()),
         )
-        if state == self._drawn or not self.is_attached:
+        if state == self._drawn:
             return
         self._drawn = state
         pane = self.query_one(StepPane)

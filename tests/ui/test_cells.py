@@ -30,6 +30,11 @@ def cells(strip: Strip) -> list[tuple[str, Style | None]]:
     return [(c, style) for text, style, _ in strip for c in text for _ in range(get_character_cell_size(c))]
 
 
+def test_a_style_without_a_colour_has_that_of_text_not_the_terminals() -> None:
+    ((_, style, _), *_) = draw(Row(("bold in a log", Style(bold=True))), 13, DARK)
+    assert style == DARK["text"] + Style(bold=True)
+
+
 @given(ROWS, st.integers(0, 40))
 def test_a_row_is_drawn_as_wide_as_asked(row: Row, width: int) -> None:
     strip = draw(row, width, DARK)
@@ -37,7 +42,8 @@ def test_a_row_is_drawn_as_wide_as_asked(row: Row, width: int) -> None:
     shown = [style for _, style in cells(strip)]
     wanted = [style for text, style in row.spans for _ in range(cell_len(text))]
     for got, name in zip(shown[: max(0, width - 2)], wanted, strict=False):
-        resolved = DARK[name] if isinstance(name, str) else DARK.background + name
+        resolved = DARK[name if isinstance(name, str) else "text"]
+        resolved = resolved if isinstance(name, str) else resolved + name
         assert got == (DARK.under_cursor(resolved) if row.cursor else resolved)
 
 

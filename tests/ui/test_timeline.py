@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kit.screens import NOW, FakeSource, settle, snapshot
 from msgspec.structs import replace
 
 from liverl.model import Bottleneck, StepTime, StepTrials, TrialsStatus
+from liverl.offline.step_notes import StepNote, StepNotes
 from liverl.offline.step_timeline import ReplicaLane, StepTimeline
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -307,3 +309,27 @@ def test_the_slow_replica_of_a_step_is_named() -> None:
     assert "no replica is named slow: none takes 2 times as long as the others" in rows, (
         "whole, on a row of its own"
     )
+
+
+async def test_a_screen_that_is_closed_while_it_reads_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll, reading, go_on = StepNotes.poll, threading.Event(), threading.Event()
+
+    def waits(notes: StepNotes) -> Mapping[int, Sequence[StepNote]]:
+        reading.set()
+        go_on.wait()
+        return poll(notes)
+
+    monkeypatch.setattr(StepNotes, "poll", waits)
+    app = LiverlApp(FakeSource(make(tmp_path), view=View("ended", snapshot=snapshot())))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        app.push_screen(TimelineScreen())
+        try:
+            await pilots.until(pilot, reading.is_set)
+            await app.pop_screen()
+        finally:
+            go_on.set()
+        await settle(pilot)
+        assert app.is_running and isinstance(app.screen, Dashboard)

@@ -103,7 +103,7 @@ def draw(row: Row, width: int, palette: Palette) -> Strip:
             text = fit(text, width - used)
             columns = width - used
         if columns > 0:
-            resolved = palette[style] if isinstance(style, str) else palette.background + style
+            resolved = palette[style] if isinstance(style, str) else palette["text"] + style
             if styles and styles[-1] is resolved:
                 texts[-1] += text
             else:
