@@ -114,7 +114,8 @@ def test_an_own_file_that_cannot_be_edited_keeps_the_run_as_it_is(
     mine = tmp_path / "mine.yaml"
     mine.write_bytes(text.encode("utf-8", "surrogateescape"))
     changed: list[object] = []
-    change = SimpleNamespace(changes=[], plan=SimpleNamespace(total_steps=None))
+    plan = SimpleNamespace(total_steps=None, settings=None)
+    change = SimpleNamespace(changes=[], plan=plan)
     loaded = load_config(env={})
     monkeypatch.setattr("liverl.daemon.next_attempt.changed_run", lambda *_, **__: (loaded, change))
     monkeypatch.setattr("liverl.daemon.user_file.user_file", lambda run: mine)

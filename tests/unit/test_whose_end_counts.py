@@ -27,20 +27,25 @@ def stamp(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S,000", time.localtime(at))
 
 
-STEPS = [
-    f"{stamp(LAST - 1200)} INFO worker.py:1843 -- Connecting to existing Ray cluster at address: 10.0.0.1:6379...",
-    "(TaskRunner pid=5) Total training steps: 100",
-    *(
-        line
-        for step in range(1, 21)
-        for line in (
-            f"(TaskRunner pid=5) step:{step} - actor/entropy:0.4 - actor/grad_norm:0.2 - actor/lr:1e-06 - "
-            f"critic/score/mean:{0.3 + step / 500:.4f} - critic/score/max:1.0 - critic/score/min:0.0 - "
-            "timing_s/step:60.0",
-            f"(TaskRunner pid=5) {stamp(LAST - 1200 + step * 60)} INFO trainer.py:12 -- step {step} done",
-        )
-    ),
-]
+def steps(last: float) -> list[str]:
+    """What a trainer prints of 20 steps of a minute, the last one at Unix time ``last``."""
+    return [
+        f"{stamp(last - 1200)} INFO worker.py:1843 -- Connecting to existing Ray cluster at address: 10.0.0.1:6379...",
+        "(TaskRunner pid=5) Total training steps: 100",
+        *(
+            line
+            for step in range(1, 21)
+            for line in (
+                f"(TaskRunner pid=5) step:{step} - actor/entropy:0.4 - actor/grad_norm:0.2 - actor/lr:1e-06 - "
+                f"critic/score/mean:{0.3 + step / 500:.4f} - critic/score/max:1.0 - critic/score/min:0.0 - "
+                "timing_s/step:60.0",
+                f"(TaskRunner pid=5) {stamp(last - 1200 + step * 60)} INFO trainer.py:12 -- step {step} done",
+            )
+        ),
+    ]
+
+
+STEPS = steps(LAST)
 POLLS = [
     f"(vLLMHttpServer pid=7) {stamp(LAST + 10 * n)} INFO:     10.0.0.1:4{n:04} - "
     '"GET /metrics HTTP/1.1" 200 OK'
@@ -172,9 +177,11 @@ def test_an_exit_code_in_the_log_is_no_end_without_an_error(
 
 def test_a_command_that_failed_in_a_log_that_grows_is_no_end(tmp_path: Path) -> None:
     log = tmp_path / "t.log"
-    log.write_text("\n".join([*STEPS, "[task 7] tests exited with code 1", "[task 7] next turn"]) + "\n")
+    more = ["[task 7] tests exited with code 1", "[task 7] next turn"]
+    log.write_text("\n".join([*steps(NOW - 65), *more]) + "\n")
     os.utime(log, (NOW - 5, NOW - 5))
     assert examine([log]).verdict.symptoms == ()
+    log.write_text("\n".join([*STEPS, *more]) + "\n")
     os.utime(log, (NOW - 90, NOW - 90))
     assert [one.id for one in examine([log]).verdict.symptoms] == ["exit-without-error"]
 
