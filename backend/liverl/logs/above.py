@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from liverl.logs.heads import LineHead, parse_head
-from liverl.logs.json_lines import json_parts
+from liverl.logs.line_moment import stamp_in
 from liverl.logs.moments import Moment
-from liverl.logs.prefix_chain import PrefixChain, split_prefixes
-from liverl.logs.prefixes import colourless
 from liverl.logs.text import last_state
 from liverl.util.late_pattern import late_pattern
 
@@ -51,23 +48,13 @@ class Above:
         return found
 
 
-def moment_of_line(chain: PrefixChain, head: LineHead) -> Moment | None:
-    """The time that a line states in its prefixes or its head."""
-    moment = head.moment
-    if chain.moment is not None and (moment is None or chain.moment.offset is not None):
-        return chain.moment
-    return moment
-
-
 def _last_date(data: bytes, with_year: bool) -> Moment | None:
     if not _may_have(data, with_year):
         return None
     for raw in reversed(data.split(b"\n")):
         if not _may_have(raw, with_year):
             continue
-        line = colourless(last_state(raw[:LONGEST]).decode("utf-8", "replace")).rstrip()
-        chain = split_prefixes(next(iter(json_parts(line)), ""))
-        moment = moment_of_line(chain, parse_head(chain.text))
+        moment = stamp_in(last_state(raw[:LONGEST]).decode("utf-8", "replace"))
         if moment is not None and (moment.year if with_year else moment.month):
             return moment
     return None

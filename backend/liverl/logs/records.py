@@ -6,7 +6,7 @@ import re
 from collections import deque
 from functools import cache, lru_cache
 
-from liverl.logs.above import Above, moment_of_line
+from liverl.logs.above import Above
 from liverl.logs.bars import behind_bar
 from liverl.logs.continuation import (
     continues_exception,
@@ -18,6 +18,7 @@ from liverl.logs.continuation import (
 from liverl.logs.heads import LineHead, heads_each_line, parse_head
 from liverl.logs.json_lines import json_parts
 from liverl.logs.levels import EVENT, SHELL
+from liverl.logs.line_moment import moment_of_line
 from liverl.logs.moments import Resolver
 from liverl.logs.prefix_chain import PrefixChain, split_prefixes
 from liverl.logs.prefixes import colourless

@@ -13,11 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from liverl.logs.heads import parse_head
-from liverl.logs.json_lines import json_parts
-from liverl.logs.moments import Moment, Resolver
-from liverl.logs.prefix_chain import split_prefixes
-from liverl.logs.prefixes import colourless
+from liverl.logs.line_moment import HEAD, stamp_in
+from liverl.logs.moments import Resolver
 
 QUARTER = 900  # seconds: the offsets of all zones are multiples of it
 HALF_AN_HOUR = 1800  # nearly all are multiples of that
@@ -31,7 +28,6 @@ _ZONES = {
     "SGT": 8, "HKT": 8, "AWST": 8, "JST": 9, "KST": 9, "AEST": 10, "AEDT": 11, "NZST": 12, "NZDT": 13,
     "EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10,
 }  # fmt: skip
-HEAD = 600  # characters of a line in which its stamp stands
 LINES = 60  # lines with a time that are looked at, of each sample
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -87,21 +83,6 @@ def _lines(samples: Sequence[str]) -> Iterator[str]:
     for number, sample in enumerate(samples):
         lines = [line for line in sample.split("\n") if '{"' in line or _CLOCK.search(line, 0, 400)]
         yield from lines[-LINES:] if number else lines[:LINES]
-
-
-def stamp_in(line: str) -> Moment | None:
-    """The stamp of a line as it stands in a file, with colours or in JSON; None without one."""
-    return stamp_of(json_parts(colourless(line).rstrip())[0][:HEAD])
-
-
-def stamp_of(line: str) -> Moment | None:
-    """The stamp of a plain line; None without one."""
-    chain = split_prefixes(line)
-    head = parse_head(chain.text) if chain.text.strip() else None
-    moment = None if head is None else head.moment
-    if chain.moment is not None and (moment is None or chain.moment.offset is not None):
-        moment = chain.moment
-    return moment
 
 
 def has_stamp(line: str) -> bool:

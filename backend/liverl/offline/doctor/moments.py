@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from liverl.logs.line_moment import stamp_in
 from liverl.logs.moments import Resolver
-from liverl.logs.zones import stamp_in
 from liverl.model import Evidence
 from liverl.offline.doctor.logs import Log
 from liverl.util.regular_file import open_regular

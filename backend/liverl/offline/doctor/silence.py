@@ -13,9 +13,9 @@ import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.verdict.words import short
+from liverl.logs.line_moment import stamp_in
 from liverl.logs.moments import Resolver
 from liverl.logs.no_work import BUSY, LOOKS, shows_no_work
-from liverl.logs.zones import stamp_in
 from liverl.offline.doctor.idle_lines import TIMES, IdleLines, shown_text
 from liverl.offline.doctor.logs import A_ZONE, Log
 from liverl.offline.doctor.training import Training
