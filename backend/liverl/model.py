@@ -411,7 +411,20 @@ class SessionsStatus(msgspec.Struct, frozen=True):
     @property
     def requests(self) -> int:
         """Requests of agents so far: answered, answered together with an equal one, and failed."""
-        return sum(int(self.counters.get(name, 0)) for name in ("num_calls", "num_joined", "num_failed"))
+        return self._sum("num_calls", "num_joined", "num_failed")
+
+    @property
+    def limited(self) -> int:
+        """Requests that were refused because their trial had all its turns, tokens or context: no failure."""
+        return self._sum("refused_turns", "refused_no_tool", "context_overflow")
+
+    @property
+    def failed(self) -> int:
+        """Requests that failed: no replica answered them, or they were refused for another reason than such a limit."""
+        return max(0, self._sum("num_failed") - self.limited)
+
+    def _sum(self, *names: str) -> int:
+        return sum(int(self.counters.get(name, 0)) for name in names)
 
 
 class Traffic(msgspec.Struct, frozen=True):
@@ -786,8 +799,7 @@ class Snapshot(msgspec.Struct, frozen=True):
             proxy = self.proxy
             return Traffic(proxy.address, proxy.backends, proxy.requests, proxy.failures)
         sessions = self.sessions or SessionsStatus()
-        failures = int(sessions.counters.get("num_failed", 0))
-        return Traffic(sessions.address, sessions.backends, sessions.requests, failures)
+        return Traffic(sessions.address, sessions.backends, sessions.requests, sessions.failed)
 
     def service(self, name: str) -> ServiceStatus | None:
         """The service of that name; None if the run has none."""

@@ -174,15 +174,16 @@ def bypassed_words(s: Snapshot) -> str:
 
 
 def sessions_words(s: Snapshot) -> str | None:
-    """``http://127.0.0.1:4001, 812 requests, 3 failed; 16 open, 352 ended``; of verl's workers ``in 2 agent-loop
-    workers, ...``. None before they are reached; after the run has ended without where they were."""
+    """``http://127.0.0.1:4001, 812 requests, 3 failed, 2 beyond a trial's limit; 16 open, 352 ended``; of verl's
+    workers ``in 2 agent-loop workers, ...``. None before they are reached; after the run has ended without where they
+    were."""
     sessions = s.sessions
     if sessions is None or not (sessions.address or sessions.workers):
         return None
     where = [hosts_words(sessions) if s.carrier == "workers" else str(sessions.address)]
-    failed = int(sessions.counters.get("num_failed", 0))
-    counted = f"{sessions.requests} {plural(sessions.requests, 'request')}, {failed} failed"
-    words = ", ".join([*([] if ended(s) else where), counted])
+    counted = f"{sessions.requests} {plural(sessions.requests, 'request')}, {sessions.failed} failed"
+    limited = [f"{sessions.limited} beyond a trial's limit"] if sessions.limited else []
+    words = ", ".join([*([] if ended(s) else where), counted, *limited])
     return f"{words}; {open_words(s, sessions)}"
 
 

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import traceback
 from collections import Counter
@@ -41,34 +42,37 @@ from liverl.control.messages import ControlError  # noqa: E402
 from liverl.model import Snapshot  # noqa: E402
 from liverl.procs import procfs  # noqa: E402
 from liverl.rundir.layout import RunDir  # noqa: E402
+from liverl.util.atomic_file import write_atomic  # noqa: E402
 
-# Qwen3 with these: 2.4 billion parameters, 4.9 GB in bfloat16.
+# Qwen3 with these and 24 layers: 2.4 billion parameters, 4.9 GB in bfloat16.
 BIG = {
     "hidden_size": 2560,
     "intermediate_size": 9728,
-    "num_hidden_layers": 24,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "head_dim": 128,
-    "layer_types": ["full_attention"] * 24,
-    "max_window_layers": 24,
 }
 DELAY_S = 25.0  # that a replica is held back in its start
 STARTED_S, STEP_S = 400.0, 240.0  # until the first step, and between two
+IDLE_S = 150.0  # until the alert about a replica that gets no trials is awaited no longer
+LEFT_OUT_S = 90.0  # until all trials of a step have begun
 # Asks, works for some seconds, asks again: a rollout is long enough for a kill within it.
 AGENT = """
 import json, os, time, urllib.request
+turns, seconds = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pace")).read().split()
 task = json.load(open(os.environ["LIVERL_TASK"]))
 messages = list(task["messages"])
-for turn in range(4):
+for turn in range(int(turns)):
     body = json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": messages, "max_tokens": 48}).encode()
     headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     with urllib.request.urlopen(request, timeout=300) as reply:
         text = json.load(reply)["choices"][0]["message"]["content"] or ""
     messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "And of pears?"}]
-    time.sleep(2.5)
+    time.sleep(float(seconds))
 """
+# Turns of a trial, and the seconds after each: usual, and for a rollout of more than a minute.
+PACE, SLOW_PACE = "4 2.5", "7 15"
 REWARD = """
 import zlib
 def score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
@@ -97,7 +101,7 @@ class Host:
     """The machine, and what the steps share."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.gpus, self.tp, self.cpu = given.gpus, given.tp, given.cpu
+        self.gpus, self.tp, self.cpu, self.layers = given.gpus, given.tp, given.cpu, given.layers
         self.work, self.out = given.work.resolve(), given.out.resolve()
         self.venv = Path(os.environ["LIVERL_TEST_GPU_VENV"])
         self.smoke = Path(os.environ["LIVERL_TEST_VERL_SMOKE"])
@@ -186,18 +190,27 @@ class Host:
             subprocess.run([self.python, "-c", ROWS, file], input=json.dumps(rows), text=True, check=True)
         (folder / "reward.py").write_text(REWARD)
         (folder / "agent.py").write_text(AGENT)
+        self.pace(PACE)
         agent = {"kind": "command", "command": [sys.executable, "-S", "-E", str(folder / "agent.py")]}
         data = {"train_index": "train.parquet", "val_index": "test.parquet"}
         path = folder / "config.yaml"
         path.write_text(json.dumps({"data": data, "agent": agent, "reward": {"function": "reward.py:score"}}))
         return path
 
+    def pace(self, words: str) -> None:
+        """How many turns trials have that begin from now on, and the seconds after each."""
+        write_atomic(self.work / "own" / "pace", words.encode())
+
     def big(self) -> Path:
         """A folder with the smoke tasks and the large model, made if it is not there."""
         folder = self.work / "big"
         if not folder.exists():
             shutil.copytree(self.smoke, folder)
-            changes: dict[str, Any] = {} if self.cpu else BIG
+            layers = {
+                "num_hidden_layers": self.layers, "max_window_layers": self.layers,
+                "layer_types": ["full_attention"] * self.layers,
+            }  # fmt: skip
+            changes: dict[str, Any] = {} if self.cpu else BIG | layers
             done = subprocess.run(
                 [self.python, "-c", WEIGHTS, folder / "model", json.dumps(changes)],
                 check=True, stdout=subprocess.PIPE, text=True,
@@ -225,12 +238,12 @@ def seen(run: ToyRun, wanted: Callable[[Snapshot], Any], seconds: float, what: s
     return time.monotonic() - began
 
 
-def in_rollout(run: ToyRun, step: int) -> None:
+def in_rollout(run: ToyRun, step: int, seconds: float = STEP_S) -> None:
     """Wait until trials of this step run."""
     seen(
         run,
         lambda now: (now.step or 0) >= step - 1 and now.trials.running > 8,
-        STEP_S,
+        seconds,
         f"trials of step {step}",
     )
 
@@ -278,6 +291,22 @@ def trials_of(host: Host, run: ToyRun) -> dict[str, Any]:
     assert code == 0, text
     outcomes = Counter(each["outcome"] for each in json.loads(text)["trials"])
     return {"trials": dict(outcomes)}
+
+
+@contextmanager
+def recording(host: Host, run: ToyRun) -> Iterator[None]:
+    """Records the run (``python -m liverl.replay.record``) into OUT/NAME.tar.gz."""
+    folder = host.work / f"recorded-{run.run_dir.name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    words = [sys.executable, "-m", "liverl.replay.record", str(run.run_dir), "--out", str(folder)]
+    recorder = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        recorder.terminate()
+        recorder.wait(60)
+        with tarfile.open(host.out / f"{run.run_dir.name}.tar.gz", "w:gz") as tar:
+            tar.add(folder, run.run_dir.name)
 
 
 @contextmanager
@@ -337,23 +366,37 @@ def refusals(host: Host) -> dict[str, Any]:
 
 
 def hybrid(host: Host) -> dict[str, Any]:
-    """verl with the users' rows and a command agent, one replica delayed in its start, one taken out of the list by
-    hand; the sessions and the backend are killed in a rollout. Five steps."""
+    """verl with the users' rows and a command agent, one replica delayed in its start, one left out of the list
+    while the trials of a step begin, one taken out by hand; the sessions and the backend are killed in rollouts. Five
+    steps."""
     run = host.up(
-        "hybrid", "training.total_steps=5", "proxy.trials_through=sessions", config=host.own_rows(5)
-    )
+        "hybrid", "training.total_steps=5", "proxy.trials_through=sessions", "harbor_agent.max_iterations=8",
+        "harbor_agent.max_timeout_sec=400", "harbor_agent.override_timeout_sec=400",
+        "harbor_runtime.num_workers=64", config=host.own_rows(5),
+    )  # fmt: skip
+    with recording(host, run):
+        return _hybrid(host, run)
+
+
+def _hybrid(host: Host, run: ToyRun) -> dict[str, Any]:
     began = time.monotonic()
     told: dict[str, Any] = {}
     with held_back(run, DELAY_S, host.replicas) as held:
         told |= held
+    in_rollout(run, 1, STARTED_S)
+    if host.replicas > 1:
+        host.pace(SLOW_PACE)
     stepped(run, 1)
     told["first step after s"] = round(time.monotonic() - began, 1)
     now = run.snapshot()
     assert now.replicas.listed == now.replicas.expected == host.replicas, now.replicas
     listed = json.loads((run.run_dir / "sessions" / "replicas.json").read_bytes())
     told["in the list"] = len([each for each in listed if not each.get("gone")])
+    if host.replicas > 1:
+        told |= left_out(run)
+        host.pace(PACE)
 
-    in_rollout(run, 2)
+    in_rollout(run, 3)
     if host.replicas > 1:
         told["taken out by hand: in the list again after s"] = round(taken_out(run), 1)
     sessions = now.service("sessions")
@@ -363,7 +406,7 @@ def hybrid(host: Host) -> dict[str, Any]:
         seen(run, lambda new: (one := new.service("sessions")) and one.state == "ready" and one.pid != sessions.pid,
              60, "the sessions"), 1,
     )  # fmt: skip
-    in_rollout(run, 3)
+    in_rollout(run, 4)
     backend = run.snapshot().backend.pid
     os.kill(backend, signal.SIGKILL)
     told["backend killed: the next one has adopted all after s"] = round(
@@ -387,6 +430,44 @@ def taken_out(run: ToyRun) -> float:
     return time.monotonic() - began
 
 
+def left_out(run: ToyRun) -> dict[str, Any]:
+    """The trials of a step begin while the last replica is not in the list, as where it was found too late: the backend
+    stands still meanwhile, as it would put the replica back. Trials stay where they began, so that the replica idles
+    for the whole rollout: how long until an alert says so, and until it works again."""
+    folder = run.run_dir / "sessions"
+    file, now = folder / "replicas.json", run.snapshot()
+    service = now.service("sessions")
+    assert service is not None and service.pid is not None
+    before = now.sessions.open + now.sessions.finished if now.sessions is not None else 0
+    stop_process(now.backend.pid)
+    try:
+        listed = json.loads(file.read_bytes())
+        write_atomic(file, json.dumps(listed[:-1]).encode(), mode=0o600)
+        os.kill(service.pid, signal.SIGHUP)
+
+        def begun() -> int:
+            report = json.loads((folder / f"status.{service.generation}.json").read_bytes())
+            return int(report["open"] + report["finished"] - before)
+
+        every = now.trials_per_step or 1
+        wait_until(lambda: begun() >= every, LEFT_OUT_S, f"all {every} trials of the step")
+    finally:
+        os.kill(now.backend.pid, signal.SIGCONT)
+    began = time.monotonic()
+    names = {each.name for each in now.replicas.items}
+
+    def idle(new: Snapshot) -> list[str]:
+        return [each.title for each in new.symptoms if each.id.startswith("replica_idle:")]
+
+    named = seen(run, idle, IDLE_S, "the alert about an idle replica")
+    title = next(iter(idle(run.snapshot())), "gone again")
+    over = seen(run, lambda new: not idle(new), STEP_S, "a replica with requests")
+    return {
+        f"left out of {len(names)}: named after s": round(named, 1), "as": title,
+        "no longer idle after s": round(over, 1), "all after s": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+
+
 def ended(host: Host, run: ToyRun) -> dict[str, Any]:
     """The run's end, whoever waits for it."""
     wait_until(lambda: RunDir(run.run_dir).read_result(), 2 * STEP_S, "result.json")
@@ -401,6 +482,11 @@ def parallel(host: Host) -> dict[str, Any]:
         "vllm.gpu_memory_utilization=0.3",
         model=f"smoke:{host.big()}",
     )  # fmt: skip
+    with recording(host, run):
+        return _parallel(host, run)
+
+
+def _parallel(host: Host, run: ToyRun) -> dict[str, Any]:
     told: dict[str, Any] = {"first step after s": round(stepped(run, 1), 1)}
     now = run.snapshot()
     assert now.replicas.listed == now.replicas.expected == host.replicas, now.replicas
@@ -523,6 +609,9 @@ def main() -> None:
     parser.add_argument("steps", nargs="+", choices=[*STEPS], metavar="STEP", help=", ".join(STEPS))
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--tp", type=int, default=4, help="GPUs of a replica")
+    parser.add_argument(
+        "--layers", type=int, default=24, help="of the large model: 0.1 billion parameters each"
+    )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cpu", action="store_true", help="with the profile cpu-verl, and no GPU")

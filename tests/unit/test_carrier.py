@@ -92,6 +92,16 @@ def test_words_name_the_carrier() -> None:
     down = with_service("sessions", ours, state="starting", down_since=NOW - 3)
     assert replica_words(down) == "2 of 2 ready, unreachable: the sessions are down"
     assert sessions_words(ours) == "http://127.0.0.1:8003, 817 requests, 3 failed; 16 open, 104 ended"
+    over = {
+        **ours.sessions.counters,
+        "num_failed": 9,
+        "refused_turns": 4,
+        "refused_no_tool": 1,
+        "context_overflow": 1,
+    }
+    limited = replace(ours, sessions=replace(ours.sessions, counters=over))
+    assert "823 requests, 3 failed, 6 beyond a trial's limit; 16 open" in str(sessions_words(limited))
+    assert limited.traffic.failures == 3
     assert sessions_words(snapshot()) is None
     assert f"sessions: {sessions_words(ours)}" in plain_facts(ours)
     assert f"sessions  {sessions_words(ours)}" in render(ours, width=200)

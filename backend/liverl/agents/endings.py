@@ -122,6 +122,15 @@ def told(ending: Ending) -> str:
     return f"{CAUSES[ending.cause]}{why}; {OUTCOMES[ending.outcome]}"
 
 
+def logged(ending: Ending) -> str:
+    """An ending in a line of a log. What became of the trial comes first: the reason may end with an error that is
+    quoted. Of a limit only the limit is told: an error of a program that was then refused follows from it."""
+    why = ending.why
+    if ending.cause == "limit":
+        why = next((words for words in LIMITS.values() if why.startswith(words)), why)
+    return f"{CAUSES[ending.cause]}; {OUTCOMES[ending.outcome]}" + (f": {why}" if why else "")
+
+
 def cause_words(cause: str) -> str:
     """A cause in words; one that is not known as it is."""
     return next((words for name, words in CAUSES.items() if name == cause), cause)

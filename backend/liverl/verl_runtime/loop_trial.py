@@ -28,9 +28,9 @@ from liverl.agents.endings import (
     Session,
     counts_together,
     judged,
+    logged,
     of_many,
     outcome_of,
-    told,
 )
 from liverl.agents.kinds import AgentSettings, harbor_task, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
@@ -636,7 +636,7 @@ def _log(outcome: Outcome, ran: _Ran) -> None:
     if outcome.exception:
         logger.warning("trial %s failed: %s", name, outcome.exception)
     if outcome.ending.cause != "done":
-        logger.warning("trial %s: %s", name, told(outcome.ending))
+        logger.warning("trial %s: %s", name, logged(outcome.ending))
     for mismatch in ran.divergences[:1]:
         logger.warning(
             "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "

@@ -101,7 +101,11 @@ def of_a_request(record: Record) -> bool:
 def causes_of(moment: Moment) -> list[Match]:
     """The causes that a record names, without those in a line that is known to explain nothing."""
     noise = {match.text for match in moment.matched if match.signature.role == "noise"}
-    return [match for match in moment.matched if match.signature.explains and match.text not in noise]
+    return [
+        match
+        for match in moment.matched
+        if match.signature.explains and not any(match.text in line for line in noise)
+    ]
 
 
 def role_of(moment: Moment) -> str:
