@@ -162,6 +162,28 @@ async def test_a_list_that_somebody_changed_is_written_again(
     assert len(fake.said) == 1, "it is on its way"
 
 
+async def test_a_program_that_writes_the_list_again_and_again_is_told_once_a_minute(fake: Fake) -> None:
+    """Else each of two programs that fight for the file would fill the events."""
+    file = fake.run_dir / "proxy/litellm.yaml"
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    sha, mended = fake.file_sha(), 0
+    fake.reported(sha)
+    fake.look()
+    for _ in range(4 * 90):
+        if fake.file_sha() == sha:
+            mended += 1
+            file.write_bytes(b"changed")
+            fake.reported("changed")
+        fake.clock -= 3 * AGAIN / 4  # of the second that each look takes here
+        fake.look()
+        await idle(fake.proxy._file)
+    assert mended >= 80, "it is mended, but not at each look"
+    assert mended <= 92
+    first, second = fake.said
+    assert "program, and proxy does not" in first and " times since this was last said" in second
+
+
 async def test_a_process_that_does_not_load_the_list_is_told_once_a_second(fake: Fake) -> None:
     """A signal more often would keep it from its requests."""
     fake.loaded("old")

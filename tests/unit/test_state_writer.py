@@ -10,13 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 from kit.screens import NOW, replica, service, snapshot
 from msgspec.structs import replace
 
 from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
-from liverl.model import Cause, HostStats, ReplicaSet, StepMetrics, Symptom, TreeStats, TrialsStatus
+from liverl.model import Cause, Event, HostStats, ReplicaSet, StepMetrics, Symptom, TreeStats, TrialsStatus
 from liverl.observe.history import INTERVAL, read_history
 from liverl.plan.spec import Plan, Settings
 from liverl.rundir.layout import RunDir
@@ -238,3 +239,20 @@ async def test_a_muted_alert_is_an_event_and_stands_in_the_snapshot(fake: Fake) 
     fake.supervisor.plan = replace(fake.supervisor.plan, settings=Settings())
     await fake.look(4)
     assert any(text.startswith("the policy does not learn") for text in fake.said), "no longer muted"
+
+
+async def test_an_alert_that_ended_after_the_last_snapshot_does_not_come_back(fake: Fake) -> None:
+    """A backend is killed some seconds after it wrote its snapshot; its events are newer."""
+    cooled = replace(fake.state.proxy, cooled_down=("http://127.0.0.1:8001",))
+    whole, fake.state = fake.state, replace(fake.state, proxy=cooled)
+    await fake.look(20)
+    last = fake.run.read_snapshot()
+    assert last is not None and [s.id for s in last.symptoms] == ["proxy_cooled_down:r1"]
+    ended = Event(
+        last.seq + 1, NOW, "symptom", "resolved", data={"id": "proxy_cooled_down:r1", "what": "cleared"}
+    )
+    fake.run.events.write_bytes(msgspec.json.encode(ended) + b"\n")
+    after = Fake(fake.run.path)
+    after.state, after.clock = whole, fake.clock
+    await after.look(2)
+    assert after.state_writer.symptoms == () and after.said == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from liverl.model import Event
@@ -57,6 +57,14 @@ def last_events(run_dir: Path, count: int) -> list[Event]:
     """The newest ``count`` events, oldest first. Only the end of the file is read. Empty if it cannot be read."""
     try:
         return list(islice(_newest_first(run_dir), count))[::-1]
+    except OSError:
+        return []
+
+
+def events_after(run_dir: Path, seq: int) -> list[Event]:
+    """The events after that one, oldest first. Only the end of the file is read. Empty if it cannot be read."""
+    try:
+        return list(takewhile(lambda event: event.seq > seq, _newest_first(run_dir)))[::-1]
     except OSError:
         return []
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.control.history import events_after
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import SampledFacts
 from liverl.daemon.stack_saver import StackSaver
@@ -17,6 +18,7 @@ from liverl.daemon.stall_watch import StallWatch
 from liverl.diagnose.advice import means
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.failures import is_end
+from liverl.diagnose.standing import standing
 from liverl.diagnose.tracker import Diagnosis, RunContext, Unreached, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
@@ -68,8 +70,10 @@ class StateWriter:
         self._history = history.HistoryWriter(supervisor.run_dir)
         earlier = self._earlier_snapshot()
         symptoms, muted = (earlier.symptoms, earlier.muted) if earlier is not None else ((), ())
-        self._earlier = {one.id: one for one in (*symptoms, *muted)}
-        self._diagnosis = Diagnosis(RULES, symptoms, (one.id for one in muted))
+        later = events_after(supervisor.run_dir, earlier.seq) if earlier is not None else []
+        stand = standing(symptoms, (one.id for one in muted), later)
+        self._earlier = {one.id: one for one in (*stand.symptoms, *muted)}
+        self._diagnosis = Diagnosis(RULES, stand.symptoms, stand.muted)
         self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
         plan = supervisor.plan

@@ -19,7 +19,10 @@ from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.newest_file import NewestFile
 from liverl.util.regular_file import read_regular
 
-AGAIN = 1.0  # seconds until a process that has not loaded the list gets another SIGHUP
+AGAIN = (
+    1.0  # seconds until a process that has not loaded the list gets another SIGHUP, or a file is mended again
+)
+SAID_S = 60.0  # seconds until it is said again that something else writes the file
 
 
 class RouteFile:
@@ -46,6 +49,10 @@ class RouteFile:
             make_folder=True,
         )
         self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
+        self._mended = (
+            self._said
+        ) = -SAID_S  # when the file was last written over what else had written it; told so
+        self._mends = 0  # of them since it was told
 
     @property
     def slot(self) -> Slot | None:
@@ -117,12 +124,20 @@ class RouteFile:
                 tree.send(process.member, signal.SIGHUP)
 
     def _write_again(self) -> None:
-        """Something else has changed the file: write the newest list once more."""
-        text = (
-            f"{self.file} was changed by another program, and {self.service} does not have the run's list; "
-            "writing it again"
-        )
-        self._supervisor.say("routes", text, "warning", self.service)
+        """Something else has changed the file: write the newest list once more. A program that does so again and again
+        is answered once in ``AGAIN`` seconds, and told once in ``SAID_S``."""
+        now = self._supervisor.now()
+        if 0 <= now - self._mended < AGAIN:
+            return
+        self._mended, self._mends = now, self._mends + 1
+        if not 0 <= now - self._said < SAID_S:
+            often = f", {self._mends} times since this was last said" if self._mends > 1 else ""
+            text = (
+                f"{self.file} was changed by another program{often}, and {self.service} does not have the run's list; "
+                "writing it again"
+            )
+            self._supervisor.say("routes", text, "warning", self.service)
+            self._said, self._mends = now, 0
         self._file.put_again()
 
     # --- from the service ---
