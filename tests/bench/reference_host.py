@@ -238,12 +238,12 @@ def seen(run: ToyRun, wanted: Callable[[Snapshot], Any], seconds: float, what: s
     return time.monotonic() - began
 
 
-def in_rollout(run: ToyRun, step: int, seconds: float = STEP_S) -> None:
+def in_rollout(run: ToyRun, step: int) -> None:
     """Wait until trials of this step run."""
     seen(
         run,
         lambda now: (now.step or 0) >= step - 1 and now.trials.running > 8,
-        seconds,
+        STEP_S,
         f"trials of step {step}",
     )
 
@@ -383,8 +383,10 @@ def _hybrid(host: Host, run: ToyRun) -> dict[str, Any]:
     told: dict[str, Any] = {}
     with held_back(run, DELAY_S, host.replicas) as held:
         told |= held
-    in_rollout(run, 1, STARTED_S)
     if host.replicas > 1:
+        seen(
+            run, lambda new: new.trials.finished, STARTED_S, "the first trial's end"
+        )  # all others have begun
         host.pace(SLOW_PACE)
     stepped(run, 1)
     told["first step after s"] = round(time.monotonic() - began, 1)
@@ -438,19 +440,19 @@ def left_out(run: ToyRun) -> dict[str, Any]:
     file, now = folder / "replicas.json", run.snapshot()
     service = now.service("sessions")
     assert service is not None and service.pid is not None
-    before = now.sessions.open + now.sessions.finished if now.sessions is not None else 0
+
+    def all_so_far() -> int:
+        report = json.loads((folder / f"status.{service.generation}.json").read_bytes())
+        return int(report["open"] + report["finished"])
+
+    before, every = all_so_far(), now.trials_per_step or 1
     stop_process(now.backend.pid)
     try:
         listed = json.loads(file.read_bytes())
         write_atomic(file, json.dumps(listed[:-1]).encode(), mode=0o600)
         os.kill(service.pid, signal.SIGHUP)
 
-        def begun() -> int:
-            report = json.loads((folder / f"status.{service.generation}.json").read_bytes())
-            return int(report["open"] + report["finished"] - before)
-
-        every = now.trials_per_step or 1
-        wait_until(lambda: begun() >= every, LEFT_OUT_S, f"all {every} trials of the step")
+        wait_until(lambda: all_so_far() >= before + every, LEFT_OUT_S, f"all {every} trials of the step")
     finally:
         os.kill(now.backend.pid, signal.SIGCONT)
     began = time.monotonic()

@@ -986,6 +986,11 @@ def test_process_stopped() -> None:
     more = found(standing("r0", *two))["process_stopped:r0"]
     assert "pids 77, 78 of r0 are stopped (state T, t)" in more.cause and more.fix == "kill -CONT 77 78"
     assert (more.severity, more.since) == ("warning", NOW - 9)
+    base = standing("trainer", *two)
+    served = tuple(replace(r, pid=two[0].pid) if r.name == "r0" else r for r in base.replicas.items)
+    actor = found(replace(base, replicas=replace(base.replicas, items=served)))["process_stopped:trainer"]
+    assert actor.title == f"pids {two[0].pid} (r0), {two[1].pid} of trainer are stopped by a signal"
+    assert actor.fix == f"kill -CONT {two[0].pid} {two[1].pid}"
     traced = found(standing("proxy", two[1]))["process_stopped:proxy"]
     assert "by a debugger" in traced.title and "TracerPid /proc/78/status" in traced.fix
     assert found(standing("trainer", two[0], state="stopped")) == {}

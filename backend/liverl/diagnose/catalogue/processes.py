@@ -37,11 +37,11 @@ def process_stopped(window: Window) -> Iterator[Symptom | Resolved]:
         return
     for service in now.services:
         if stopped := [p for p in service.stalled if p.state in ("T", "t")]:
-            yield _stopped(service.name, stopped, _severity(now, service), "")
+            yield _stopped(now, service.name, stopped, _severity(now, service), "")
     keeper = now.backend.keeper_stalled
     if keeper is not None and keeper.state in ("T", "t"):
         effect = "; until it is continued no service can be started, and no exit is reported"
-        yield _stopped(KEEPER, [keeper], "critical", effect)
+        yield _stopped(now, KEEPER, [keeper], "critical", effect)
 
 
 def process_blocked(window: Window) -> Iterator[Symptom | Resolved]:
@@ -65,13 +65,21 @@ def _severity(now: Snapshot, service: ServiceStatus) -> Severity:
     return "critical" if service.kind in (*_CRITICAL, now.carrier) else "warning"
 
 
-def _pids(processes: list[StalledProcess]) -> str:
-    shown = ", ".join(str(p.pid) for p in processes[:SHOWN])
+def _pid(now: Snapshot, process: StalledProcess) -> str:
+    """Its pid, and the replica that it is: those of verl are processes of Ray."""
+    replica = next((r.name for r in now.replicas.items if r.pid == process.pid), None)
+    return str(process.pid) if replica is None else f"{process.pid} ({replica})"
+
+
+def _pids(now: Snapshot, processes: list[StalledProcess]) -> str:
+    shown = ", ".join(_pid(now, p) for p in processes[:SHOWN])
     more = f" and {len(processes) - SHOWN} more" if len(processes) > SHOWN else ""
     return f"pid {shown}{more}" if len(processes) == 1 else f"pids {shown}{more}"
 
 
-def _stopped(name: str, stopped: list[StalledProcess], severity: Severity, effect: str) -> Symptom:
+def _stopped(
+    now: Snapshot, name: str, stopped: list[StalledProcess], severity: Severity, effect: str
+) -> Symptom:
     traced = all(p.state == "t" for p in stopped)
     is_ = "is" if len(stopped) == 1 else "are"
     by = "a debugger" if traced else "a signal"
@@ -81,12 +89,12 @@ def _stopped(name: str, stopped: list[StalledProcess], severity: Severity, effec
     return Symptom(
         id=f"process_stopped:{name}",
         severity=severity,
-        title=f"{_pids(stopped)} of {name} {is_} stopped by {by}",
-        cause=f"{_pids(stopped)} of {name} {is_} stopped (state {states}), by {how}{effect}",
+        title=f"{_pids(now, stopped)} of {name} {is_} stopped by {by}",
+        cause=f"{_pids(now, stopped)} of {name} {is_} stopped (state {states}), by {how}{effect}",
         fix=f"continue the process in the debugger, or end the debugger: {_tracer(stopped)}"
         if traced
         else f"kill -CONT {pids}",
-        evidence=tuple(Evidence(f"pid {p.pid}: state {p.state}") for p in stopped[:SHOWN]),
+        evidence=tuple(Evidence(f"pid {_pid(now, p)}: state {p.state}") for p in stopped[:SHOWN]),
         since=min(p.since for p in stopped),
     )
 
@@ -101,13 +109,13 @@ def _waits(now: Snapshot, name: str, blocked: list[StalledProcess], severity: Se
     return Symptom(
         id=f"process_blocked:{name}",
         severity=severity,
-        title=f"{_pids(blocked)} of {name} {has} stopped making progress",
-        cause=f"{_pids(blocked)} of {name} {has} been in an uninterruptible wait (state D) for "
+        title=f"{_pids(now, blocked)} of {name} {has} stopped making progress",
+        cause=f"{_pids(now, blocked)} of {name} {has} been in an uninterruptible wait (state D) for "
         f"{now.at - since:.0f} s without CPU time or I/O: a disk, a network file system or a driver does not respond",
         fix=f"cat /proc/{blocked[0].pid}/stack (as root) and dmesg show what the kernel waits for; a process in state "
         "D cannot be killed before that responds",
         evidence=tuple(
-            Evidence(f"pid {p.pid}: state D for {now.at - p.since:.0f} s", value=now.at - p.since)
+            Evidence(f"pid {_pid(now, p)}: state D for {now.at - p.since:.0f} s", value=now.at - p.since)
             for p in blocked[:SHOWN]
         ),
         since=since,
