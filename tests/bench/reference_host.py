@@ -434,25 +434,24 @@ def taken_out(run: ToyRun) -> float:
 
 def left_out(run: ToyRun) -> dict[str, Any]:
     """The trials of a step begin while the last replica is not in the list, as where it was found too late: the backend
-    stands still meanwhile, as it would put the replica back. Trials stay where they began, so that the replica idles
-    for the whole rollout: how long until an alert says so, and until it works again."""
+    stands still meanwhile, as it would put the replica back. Trials stay where their first request went, so that the
+    replica idles for the whole rollout: how long until an alert says so, and until it works again."""
     folder = run.run_dir / "sessions"
     file, now = folder / "replicas.json", run.snapshot()
     service = now.service("sessions")
     assert service is not None and service.pid is not None
 
-    def all_so_far() -> int:
+    def calls() -> int:
         report = json.loads((folder / f"status.{service.generation}.json").read_bytes())
-        return int(report["open"] + report["finished"])
+        return int(report["counters"].get("num_calls", 0))
 
-    before, every = all_so_far(), now.trials_per_step or 1
+    before, every = calls(), now.trials_per_step or 1
     stop_process(now.backend.pid)
     try:
         listed = json.loads(file.read_bytes())
         write_atomic(file, json.dumps(listed[:-1]).encode(), mode=0o600)
         os.kill(service.pid, signal.SIGHUP)
-
-        wait_until(lambda: all_so_far() >= before + every, LEFT_OUT_S, f"all {every} trials of the step")
+        wait_until(lambda: calls() >= before + every, LEFT_OUT_S, f"{every} requests of the step's trials")
     finally:
         os.kill(now.backend.pid, signal.SIGCONT)
     began = time.monotonic()

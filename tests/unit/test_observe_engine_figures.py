@@ -402,9 +402,10 @@ def test_what_counts_as_work() -> None:
 
 def test_the_time_of_the_last_work_is_remembered() -> None:
     work, none = {"a": IDLE, "b": BUSY}, {"a": IDLE, "b": IDLE}
-    looks = [(0.0, work), (8.0, work), (18.0, none), (20.0, work)]
+    begin = (-1.0, {"a": BUSY, "b": BUSY})  # of which both have worked
+    looks = [begin, (0.0, work), (8.0, work), (18.0, none), (20.0, work)]
     assert watched(*looks, *((20.0 + 10 * n, work) for n in range(1, 5))).since("a") == 0.0
-    looks = [(0.0, work), (8.0, work), (13.0, none), (18.5, none), (20.0, work)]
+    looks = [begin, (0.0, work), (8.0, work), (13.0, none), (18.5, none), (20.0, work)]
     assert watched(*looks, *((20.0 + 10 * n, work) for n in range(1, 5))).since("a") is None
     assert watched(*looks, *((20.0 + 10 * n, work) for n in range(1, 7))).since("a") == 20.0
     assert watched(*((10.0 * n, none) for n in range(20))).since("a") is None

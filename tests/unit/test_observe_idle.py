@@ -48,6 +48,19 @@ def test_the_pauses_between_two_turns_do_not_hide_it() -> None:
     ]
     assert watch(*looks).since("a") == 0.0
     looks = [LoadSample(float(t), 1, {"a": IDLE, "b": BUSY if t % 30 == 0 else IDLE}) for t in range(240)]
+    assert watch(*looks[:60]).since("a") is None
+    assert watch(*looks).since("a") == 0.0, "it had none of the four bursts, and no other request"
+    worked = LoadSample(0.0, 1, {"a": BUSY, "b": BUSY})
+    assert watch(worked, *looks[1:]).since("a") is None, "it had one: the next may come"
+
+
+def test_a_step_of_fewer_trials_than_replicas_leaves_some_without() -> None:
+    assert watch(*each_second(0, 300, IDLE, BUSY, few=True)).since("a") is None
+
+
+def test_a_trainer_that_waits_for_its_proxy_calls_nobody_idle() -> None:
+    """Nothing worked: there is no burst that it missed."""
+    looks = each_second(0, 5, IDLE, IDLE, held=True) + each_second(6, 90, IDLE, IDLE)
     assert watch(*looks).since("a") is None
 
 

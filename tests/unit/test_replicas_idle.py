@@ -128,6 +128,28 @@ async def test_no_work_no_verdict_but_for_what_the_proxy_holds(fake: Fake) -> No
     assert (await fake.look(30)).idle_for is None
 
 
+async def test_bursts_that_one_replica_never_gets(fake: Fake) -> None:
+    """Agents that run a tool for 15 s send their requests at once: between two looks, and then none for long."""
+    fake.engines["r0"] = {"tokens": 10.0}
+    await fake.look(2)
+    for burst in range(1, 6):
+        assert (await fake.look(1)).idle_for is None
+        fake.engines["r0"] = {"tokens": 10.0 + 50 * burst}
+        assert (await fake.look(14)).idle_for is None or burst == 5
+    assert (await fake.look(1)).idle_for is not None
+
+
+async def test_one_trial_of_a_step_needs_one_replica(fake: Fake) -> None:
+    fake.tell(phase="rollout", step=4, policy_version=4, trials_done=0, trials_total=1)
+    assert (await fake.look(120)).idle_for is None
+
+
+async def test_nobody_is_idle_while_what_carries_the_trials_is_down(fake: Fake) -> None:
+    fake.slots["proxy"] = fake._slot("proxy", "proxy", 90)
+    fake.slots["proxy"].state = "backing_off"
+    assert (await fake.look(120)).idle_for is None
+
+
 async def test_the_tail_of_a_step_is_no_verdict(fake: Fake) -> None:
     fake.tell(phase="rollout", step=4, policy_version=4, trials_done=3, trials_total=8)
     fake.engines["r1"] = {"running": 1.0}

@@ -394,10 +394,14 @@ class ReplicaRegistry:
     ) -> LoadSample:
         """The load of all replicas now, for the detection of idle ones."""
         now, trainer = self.supervisor.now(), self.trainer
-        if trainer.get("phase") != "rollout" or not self._trainer_lives():
+        down = any(c.exists and not c.serves for c in self.carriers if c.service == self.plan.carrier)
+        if trainer.get("phase") != "rollout" or down or not self._trainer_lives():
             return LoadSample(now, None, {})
         step = _whole(trainer.get("step")) + 1
-        started = next((s.total for s in trials.steps if s.step == step), 0)
+        started, every = (
+            next((s.total for s in trials.steps if s.step == step), 0),
+            _whole(trainer.get("trials_total")),
+        )
         loads = {}
         for endpoint in endpoints:
             facts, name = self.engines.get(endpoint.name), endpoint.name
@@ -417,7 +421,8 @@ class ReplicaRegistry:
             rollout=step,
             loads=loads,
             held=any(carrier.holds() for carrier in self.carriers),
-            handed_out=0 < _whole(trainer.get("trials_total")) <= started,
+            handed_out=0 < every <= started,
+            few=0 < every < len(endpoints),
         )
 
     def requests_on(self, name: str) -> int | None:

@@ -13,8 +13,10 @@ from typing import NamedTuple
 # Seconds without requests after which a replica counts as idle. From the design of the dashboard ("loaded but
 # idle"): longer than a pause between two turns of an agent, far shorter than a rollout.
 IDLE_S = 60.0
-# Seconds without work anywhere after which the idle time is counted anew. Shorter gaps are normal: between two turns
-# an agent sends no request.
+# Seconds without work anywhere after which the idle time of a replica that has worked in this rollout is counted anew.
+# Shorter gaps are normal: between two turns an agent sends no request. One that has had no request at all in a rollout
+# in which others had some is idle however long the gaps are: agents that all run a tool for half a minute send their
+# requests in bursts.
 PAUSE_S = 10.0
 
 
@@ -33,13 +35,15 @@ class LoadSample(NamedTuple):
     """The load of all replicas at one moment.
 
     ``rollout``: the step whose trials run; None outside of a rollout. ``handed_out``: all trials of that step have
-    been started, so that no new one will come. ``held``: the proxy has requests in flight."""
+    been started, so that no new one will come. ``held``: the proxy has requests in flight. ``few``: the step has fewer
+    trials than there are replicas, so that some get none."""
 
     at: float  # seconds, monotonic
     rollout: int | None
     loads: Mapping[str, Load]
     held: bool = False
     handed_out: bool = False
+    few: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ class IdleDetector:
         return clock.since if clock is not None and self.at - clock.since >= IDLE_S else None
 
     def seen(self, look: LoadSample) -> IdleDetector:
-        """Return the detector after sample ``look``. Outside of a rollout all idle times are dropped."""
-        if look.rollout is None:
+        """Return the detector after sample ``look``. Outside of a rollout, and in one of ``few`` trials, all idle
+        times are dropped."""
+        if look.rollout is None or look.few:
             return IdleDetector(look.at)
         same = look.rollout == self.rollout
         clocks = self._clocks if same and look.at - self.at <= PAUSE_S else {}
@@ -75,13 +80,13 @@ class IdleDetector:
         for name, load in look.loads.items():
             if not load.may_work or load.busy:
                 continue
-            clock = clocks.get(name)
+            clock, left_out = clocks.get(name), bool(worked) and name not in worked
             if look.handed_out and name in worked:
                 # It has done its share, and the others finish theirs: not idle, unless it was already reported so.
                 if clock is not None and self.since(name) is not None:
                     after[name] = clock
             elif work:
                 after[name] = _Clock(clock.since if clock else look.at, look.at)
-            elif clock is not None and look.at - clock.work_at <= PAUSE_S:
+            elif clock is not None and (left_out or look.at - clock.work_at <= PAUSE_S):
                 after[name] = clock
         return IdleDetector(look.at, look.rollout, worked, after)
