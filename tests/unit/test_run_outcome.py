@@ -30,6 +30,7 @@ TRAINER = ServiceSpec("trainer", "trainer", argv=("train",), ends_run=True)
 PROXY = ServiceSpec("proxy", "proxy", argv=("serve",))
 FAILED = {"state": "failed", "exit": Exit(code=3), "why": "exit 3", "last_failure": "exit 3"}
 LOST = Symptom("gpu_lost", "critical", "GPU 3 is gone", "", "")
+FIVES = Symptom("responses_500:proxy", "critical", "proxy answers 500 54 times a minute", "", "")
 Make = Callable[..., Run]
 
 
@@ -467,6 +468,28 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
         (
             *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, Rewards()),
             *(1, "failed: GPU 3 is gone; trainer: exit 3"),
+        ),
+        (
+            *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], FIVES, Rewards()),
+            *(1, "failed: proxy answers 500 54 times a minute; trainer: exit 3"),
+        ),
+        (  # it answers so because the replica is gone
+            *(
+                Verdict("failed", 1, Cause("trainer", "r1 has no engine", 1.0), outside=True),
+                [],
+                FIVES,
+                Rewards(),
+            ),
+            *(1, "failed: trainer: r1 has no engine"),
+        ),
+        (
+            *(
+                Verdict("failed", 1, Cause("trainer", "r1 has no engine", 1.0), outside=True),
+                [],
+                LOST,
+                Rewards(),
+            ),
+            *(1, "failed: GPU 3 is gone; trainer: r1 has no engine"),
         ),
         (
             Verdict("stopped", 5, Cause(None, "stopped by W", 1.0)),

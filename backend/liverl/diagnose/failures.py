@@ -8,6 +8,7 @@ from liverl.model import Cause
 RUN = "run_failed"
 _SERVICE = ("service_failed", "service_gave_up")
 _ENDS = ("service_", f"{RUN}:")  # how the ids of alerts begin that tell of an end, and of no reason
+_REQUESTS = ("responses_", "proxy_cooled_down:")  # of those that tell of requests which failed
 _FAILED = tuple(f"{rule}:" for rule in (RUN, *_SERVICE))
 
 
@@ -24,3 +25,8 @@ def is_end(alert: str) -> bool:
 def is_failure(alert: str) -> bool:
     """Whether the alert with this id says that a service, or the run, has failed for good."""
     return alert.startswith(_FAILED)
+
+
+def is_of_requests(alert: str) -> bool:
+    """Whether the alert with this id says that requests fail, of which the end of a replica is a reason."""
+    return alert.startswith(_REQUESTS)

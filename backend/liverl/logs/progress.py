@@ -7,6 +7,7 @@ import re
 from liverl.util.late_pattern import late_pattern
 
 SURVIVED = 20  # a process that gave more signs than this after an error did not end by it
+STARTED = "Application startup complete"  # how uvicorn says that its server is up
 _VERL_STEP = late_pattern(r"(?:^|\s)step:\d+ - ")
 # A counter of a training loop with what it measured, as most trainers print it: "epoch 1 step 20 loss 0.31",
 # "iteration 100/ 1000 | consumed samples: ... | lm loss: 1.2E+00", "{'loss': 0.53, 'epoch': 0.1}"

@@ -14,6 +14,7 @@ What counts, in this order:
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -96,7 +97,9 @@ def judge(
         cause = memory_kill(failed, fatal) or _catalogued(fatal, alive, moments, failed, counted, own) or own
         if cause is None:
             served = {} if exits else {log.log: log.served for log in logs}
-            lasting = [hit for hit in alive if _lasted(hit, alive, served)]
+            lasting = [
+                hit for hit in alive if hit[0].log not in _killed(failed) and _lasted(hit, alive, served)
+            ]
             cause = _waited_for(lasting, moments, failed) or _reported(moments, alive, failed)
         if cause is None:
             cause = _script_failed(scripts, moments, failed, logs)
@@ -345,13 +348,18 @@ def _leads_to(hit: Hit, error: Moment) -> bool:
     return follows and plain and hit[1].signature.fails != "request"
 
 
+def _killed(exits: Sequence[Exit]) -> set[str]:
+    """The logs of processes that SIGKILL ended: a process does not send it to itself because a request failed."""
+    return {e.log for e in exits if e.signal == signal.SIGKILL}
+
+
 def _reported(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[Exit]) -> Explanation | None:
     """The newest complaint before the error that a process ended with, where that error reports such complaints
     (``of``); or, where a line sums up that all trials failed, the complaint that most of them made."""
     error = first_error(moments)
     if error is None:
         return None
-    for match in error.matched:
+    for match in error.matched if error.log not in _killed(exits) else ():
         before = [h for h in alive if h[0].at <= error.at and h[1].signature.id in match.signature.of]
         if before:
             return _with_proof(before[-1], before, moments, exits)

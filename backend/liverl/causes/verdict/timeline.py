@@ -9,7 +9,7 @@ import msgspec
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Match, Matcher, whole
 from liverl.causes.verdict.main_program import of_the_main_program
-from liverl.logs.progress import SURVIVED, progress_of
+from liverl.logs.progress import STARTED, SURVIVED, progress_of
 from liverl.logs.record import Record
 
 # Seconds by which Ray may write a process's lines later than those of others.
@@ -76,7 +76,7 @@ def _times(log: LogRecords) -> list[float]:
 def _survived(log: LogRecords) -> list[bool]:
     """Of each record, whether enough healthy ones follow it: a step's metrics count for the whole log, since the run
     went on; other signs count for the process that gave them. A process that failed may answer a few more requests (a
-    probe per second) before it is gone."""
+    probe per second) before it is gone; a server whose start is complete has survived what its start complained of."""
     after: dict[str, int] = {}
     stepped = False
     result = []
@@ -84,7 +84,8 @@ def _survived(log: LogRecords) -> list[bool]:
         if record.kind == "healthy":
             counts = progress_of(record.text)
             stepped = stepped or counts > SURVIVED
-            after[record.writer] = after.get(record.writer, 0) + max(counts, 1 + record.repeated)
+            started = SURVIVED + 1 if record.text.startswith(STARTED) else 0
+            after[record.writer] = after.get(record.writer, 0) + max(counts, started, 1 + record.repeated)
         enough = 0 if record.end <= log.survived else SURVIVED
         result.append(stepped or after.get(record.writer, 0) > enough)
     return result[::-1]
