@@ -26,7 +26,7 @@ from liverl.logs.progress import progress_of
 from liverl.logs.ray_prefixes import repeated_in
 from liverl.logs.record import MOST_LINES, Kind, Record
 from liverl.logs.text import last_state
-from liverl.logs.tracebacks import BEGINS, final_of, frameless, link_of, raised_in, ungrouped
+from liverl.logs.tracebacks import BEGINS, begins_in, final_of, frameless, link_of, raised_in, ungrouped
 from liverl.logs.wrappers import Wrappers
 from liverl.model import Level
 from liverl.util.late_pattern import late_pattern
@@ -75,10 +75,10 @@ _RAISES = late_pattern(
 class _Line:
     """A line, with what it says of a record that it begins: that is found out when it begins one."""
 
-    __slots__ = ("_kind", "_opening", "chain", "head")
+    __slots__ = ("_kind", "_opening", "chain", "head", "repeated")
 
-    def __init__(self, chain: PrefixChain, head: LineHead) -> None:
-        self.chain, self.head = chain, head
+    def __init__(self, chain: PrefixChain, head: LineHead, repeated: int) -> None:
+        self.chain, self.head, self.repeated = chain, head, repeated
         self._opening: tuple[str, int, str, bool] | None = None
         self._kind: Kind | None = None
 
@@ -86,14 +86,14 @@ class _Line:
     def opening(self) -> tuple[str, int, str, bool]:
         """Text, number of repetitions and writer of a record that begins here, and whether frames follow it."""
         if self._opening is None:
-            text, repeated = repeated_in(self.head.text)
+            text = self.head.text
             frames = (
-                BEGINS in text
+                begins_in(text)
                 or "Exception Group Traceback" in text
                 or _INVALID_FILE.fullmatch(text) is not None
             )
             writer = " ".join(name for name in (self.chain.writer, self.head.process) if name)
-            self._opening = text, repeated, writer, frames
+            self._opening = text, self.repeated, writer, frames
         return self._opening
 
     @property
@@ -138,7 +138,7 @@ class _Open:
             self.cut += len(self.more) - MOST_LINES
             self.more = [*self.more[:half], *self.more[-half:]]
         plain = ungrouped(text)
-        if BEGINS in plain or plain.startswith("Exception Group Traceback"):
+        if begins_in(plain) or plain.startswith("Exception Group Traceback"):
             self.frames, self.ended, self.chained = True, False, False
         elif link_of(plain):
             self.chained, self.frames, self.ended = True, False, False
@@ -216,9 +216,9 @@ class _Open:
             half = MOST_LINES // 2
             left_out = self.cut + max(0, len(more) - MOST_LINES)
             more = (*more[:half], f"... {left_out} lines left out ...", *more[-half:])
-        traced = BEGINS in self.text
+        traced = begins_in(self.text)
         if more and not traced:
-            traced = any(BEGINS in line for line in more) or (
+            traced = any(begins_in(line) for line in more) or (
                 self.ended and any(line.lstrip(" ").startswith('File "') for line in (self.text, *more))
             )
         raised = raised_in((self.text, *more)) if traced else ()
@@ -518,10 +518,10 @@ class RecordReader:
         if not self._wrappers.seen and (known := self._lines.get(raw)) is not None:
             self._next(known, start)
             return
-        line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
+        line, repeated = repeated_in(colourless(last_state(raw).decode("utf-8", "replace")).rstrip())
         parts = [part for piece in _pieces(line) for part in json_parts(piece)]
         for part in parts:
-            parsed = _Line(*self._parsed(part))
+            parsed = _Line(*self._parsed(part), repeated)
             if len(parts) == 1 and len(raw) <= LONGEST_KNOWN and not self._wrappers.seen:
                 if len(self._lines) >= MOST_KNOWN:
                     self._lines.clear()
@@ -555,7 +555,7 @@ class RecordReader:
             above.add(head.text, self._offset, self._count)
             return
         if head is not line.head:
-            line = _Line(chain, head)
+            line = _Line(chain, head, line.repeated)
         opened = _Open(line, self._at(chain, head), start, self._offset, self._count)
         opened.awaited = self._awaited
         self._above = opened

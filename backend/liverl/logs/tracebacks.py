@@ -10,6 +10,7 @@ from liverl.logs.record import Raised
 from liverl.util.late_pattern import late_pattern
 
 BEGINS = "Traceback (most recent call la"  # LiteLLM cuts long records right behind these characters
+_QUOTED = "(most recent call last):\\n"
 _FINAL = late_pattern(r"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:\([\w.]*\))?)(?::(?: (.*))?)?$", re.DOTALL)
 # An exception that was never raised, only chained, has no frames: its last line follows the link at once.
 _NAMED = late_pattern(
@@ -23,6 +24,11 @@ _ENDS_ONE = ("Set the environment variable HYDRA_FULL_ERROR",)
 # torch raises what another process raised again, with its whole traceback as the message
 _CAUGHT = late_pattern(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica|\w+ worker)\b")
 Link = Literal["", "cause", "context"]
+
+
+def begins_in(text: str) -> bool:
+    """Whether frames follow this line: not if it quotes a whole traceback, with its newlines as \\n."""
+    return BEGINS in text and _QUOTED not in text
 
 
 def link_of(text: str) -> Link:
@@ -74,7 +80,7 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
             in_frames, frame, source, entry, how = True, "", "", "", ""
             continue
         text = ungrouped(line)
-        if BEGINS in text or text.startswith("Exception Group Traceback"):
+        if begins_in(text) or text.startswith("Exception Group Traceback"):
             close()
             in_frames, frame, source, entry = True, "", "", ""
             continue
