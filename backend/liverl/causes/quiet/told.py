@@ -16,6 +16,7 @@ import msgspec
 from liverl.causes.quiet.facts import Submitted, Told, joined
 from liverl.causes.read.loose import DOUBTFUL, Loose, Words
 from liverl.logs.prefixes import colourless, without_prefix
+from liverl.logs.ray_prefixes import repeated_in
 from liverl.model import Evidence
 from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
@@ -334,7 +335,7 @@ def _parts(line: bytes) -> tuple[_Part, ...]:
     text = colourless(line[:LONGEST].decode("utf-8", "replace")).strip()
     if not text:
         return ()
-    prefix, rest = without_prefix(text)
+    prefix, rest = without_prefix(repeated_in(text)[0])
     return (_Part(rest.strip(), not prefix, {}),)
 
 
