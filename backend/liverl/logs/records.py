@@ -65,6 +65,7 @@ _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
 # Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it
 _INVALID_FILE = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
+_JSON = "\0json"  # behind the writer of lines in JSON: another process than the one whose bare lines stand beside them
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
 _RAISES = late_pattern(
@@ -75,10 +76,10 @@ _RAISES = late_pattern(
 class _Line:
     """A line, with what it says of a record that it begins: that is found out when it begins one."""
 
-    __slots__ = ("_kind", "_opening", "chain", "head", "repeated")
+    __slots__ = ("_kind", "_opening", "chain", "head", "json", "repeated")
 
-    def __init__(self, chain: PrefixChain, head: LineHead, repeated: int) -> None:
-        self.chain, self.head, self.repeated = chain, head, repeated
+    def __init__(self, chain: PrefixChain, head: LineHead, repeated: int, *, json: bool) -> None:
+        self.chain, self.head, self.repeated, self.json = chain, head, repeated, json
         self._opening: tuple[str, int, str, bool] | None = None
         self._kind: Kind | None = None
 
@@ -109,7 +110,7 @@ class _Open:
 
     __slots__ = (
         "at", "awaited", "begin", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level",
-        "line", "more", "offset", "rank", "repeated", "text", "writer",
+        "line", "more", "offset", "rank", "repeated", "text", "torn", "writer",
     )  # fmt: skip
 
     def __init__(self, begin: _Line, at: float | None, offset: int, end: int, line: int) -> None:
@@ -127,6 +128,7 @@ class _Open:
         self.line = line  # number of its latest line in the log
         self.ended = self.chained = False
         self.awaited = True  # its further lines matter
+        self.torn = False
 
     def add(self, text: str, end: int, line: int) -> None:
         self.more.extend([""] * self.between)
@@ -240,6 +242,8 @@ class _Open:
             more=more,
             raised=raised,
             repeated=self.repeated,
+            json=self.begin.json,
+            torn=self.torn,
         )
 
 
@@ -369,6 +373,8 @@ class RecordReader:
         waiting = self._open.get(("", None))
         if waiting is not None and not waiting.frames:
             self._close(("", None))
+        elif waiting is not None:
+            waiting.torn = True
         self._above = None
 
     def cut(self, data: bytes, since: int) -> list[Record]:
@@ -519,9 +525,9 @@ class RecordReader:
             self._next(known, start)
             return
         line, repeated = repeated_in(colourless(last_state(raw).decode("utf-8", "replace")).rstrip())
-        parts = [part for piece in _pieces(line) for part in json_parts(piece)]
-        for part in parts:
-            parsed = _Line(*self._parsed(part), repeated)
+        parts = [(part, part is not piece) for piece in _pieces(line) for part in json_parts(piece)]
+        for part, json in parts:
+            parsed = _Line(*self._parsed(part), repeated, json=json)
             if len(parts) == 1 and len(raw) <= LONGEST_KNOWN and not self._wrappers.seen:
                 if len(self._lines) >= MOST_KNOWN:
                     self._lines.clear()
@@ -530,7 +536,7 @@ class RecordReader:
 
     def _next(self, line: _Line, start: int) -> None:
         chain, head = line.chain, line.head
-        key = (chain.writer, chain.rank)
+        key = (f"{chain.writer}{_JSON}" if line.json else chain.writer, chain.rank)
         if key in self._passed:
             self._after_passed(key, chain.text)
         waiting = self._open.get(key)
@@ -551,15 +557,16 @@ class RecordReader:
             self._above = waiting
             return
         above = self._above
-        if not chain.writer and above is not None and above.continued_bare(chain, head):
+        if not key[0] and above is not None and above.continued_bare(chain, head):
             above.add(head.text, self._offset, self._count)
             return
         if head is not line.head:
-            line = _Line(chain, head, line.repeated)
+            line = _Line(chain, head, line.repeated, json=line.json)
         opened = _Open(line, self._at(chain, head), start, self._offset, self._count)
         opened.awaited = self._awaited
         self._above = opened
-        if waiting is not None and waiting.frames and not opened.frames and not chain.writer:
+        if waiting is not None and waiting.frames and not opened.frames and not key[0]:
+            waiting.torn = True
             self._may_release = True
             self._done.append(opened)  # another writer, without a prefix, inside of a traceback
             return

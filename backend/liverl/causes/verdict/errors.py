@@ -8,6 +8,7 @@ from liverl.causes.finding import Evidence
 from liverl.causes.match import Match
 from liverl.causes.signature import Signature
 from liverl.causes.verdict.chain import kind, telling
+from liverl.causes.verdict.main_program import printed
 from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Raised, Record
@@ -48,13 +49,18 @@ _VALIDATION = late_pattern(r"\d{1,9} validation errors? for ")
 
 
 def first_error(moments: Sequence[Moment]) -> Moment | None:
-    """The error that ended something, by rules of thumb: by how much it tells, then by time."""
+    """The error that ended something, by rules of thumb: by how much it tells, then by time. What a program printed of
+    exceptions that it had caught gives way to the one of which it died."""
     best: tuple[int, Moment] | None = None
     for moment in moments:
         rank = weight_of(moment)
         if rank is not None and (best is None or rank < best[0]):
             best = rank, moment
-    return None if best is None else best[1]
+    if best is None or not printed(best[1].record):
+        return None if best is None else best[1]
+    own = best[1].log, best[1].record.voice
+    died = (m for m in moments if m.ended and (m.log, m.record.voice) == own and weight_of(m) == best[0])
+    return next(died, best[1])
 
 
 def weight_of(moment: Moment) -> int | None:
