@@ -60,7 +60,7 @@ class Services:
     def __init__(self, mirror: Mirror, times: LogTimes | None = None) -> None:
         self.known: dict[str, Unit] = {}
         self._mirror = mirror
-        self._logs = ServiceLogs(mirror.run.path)
+        self._logs = ServiceLogs(mirror.run.path, of_others=True)
         self._since: dict[str, tuple[ServiceState, float]] = {}
         # Services that have served -> Unix time since which they do not any more, None while they do.
         self._down: dict[str, float | None] = {}
