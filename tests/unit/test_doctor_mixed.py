@@ -26,7 +26,7 @@ def as_json(**fields: object) -> Callable[[int], str]:
     return lambda n: json.dumps({"ts": f"2026-11-30T10:00:{n % 60:02d}Z", **fields, "n": n})
 
 
-QUOTED = 'Traceback (most recent call last):\n  File "/srv/app.py", line 3, in get\n    x\nKeyError: \'q\''
+QUOTED = "Traceback (most recent call last):\n  File \"/srv/app.py\", line 3, in get\n    x\nKeyError: 'q'"
 OTHERS = {
     "json info": as_json(level="info", msg="a request"),
     "json warning": as_json(level="warning", msg="a slow request"),
@@ -82,3 +82,15 @@ def test_what_a_program_died_of_comes_before_what_it_had_caught(tmp_path: Path, 
     cause = examine([log]).verdict.cause
     assert cause is not None and "Unbalanced: 3 groups" in cause.title
     assert "/app/trainer/loop.py:41 in fit" in cause.fix
+
+
+@pytest.mark.parametrize(
+    "above", ["", "a line\n", OTHERS["json info"](1) + "\n", OTHERS["json error"](1) + "\n"]
+)
+def test_a_traceback_whose_first_lines_are_lost_keeps_its_frames(tmp_path: Path, above: str) -> None:
+    """As where a log was cut, or another process wrote over its first line."""
+    log = tmp_path / "run.log"
+    log.write_text(above + "\n".join(TRACEBACK[3:]) + "\n")
+    cause = examine([log]).verdict.cause
+    assert cause is not None
+    assert ERROR in cause.title and "/app/trainer/loop.py:41 in fit" in cause.fix

@@ -62,8 +62,9 @@ def _healthy_line(text: str) -> bool:
 _RANKED = late_pattern(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
-# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it
-_INVALID_FILE = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}')
+# Begins what Python prints of a program that is not valid, without a function in it; or the rest of a traceback whose
+# first line is lost
+_FIRST_FRAME = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}(?:, in [^\n]{1,200})?')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _JSON = "\0json"  # behind the writer of lines in JSON: another process than the one whose bare lines stand beside them
 _BLANK = LineHead("", None, None, "", "")
@@ -91,7 +92,7 @@ class _Line:
             frames = (
                 begins_in(text)
                 or "Exception Group Traceback" in text
-                or _INVALID_FILE.fullmatch(text) is not None
+                or _FIRST_FRAME.fullmatch(text) is not None
             )
             writer = " ".join(name for name in (self.chain.writer, self.head.process) if name)
             self._opening = text, self.repeated, writer, frames
