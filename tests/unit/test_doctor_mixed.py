@@ -75,7 +75,8 @@ def test_a_program_that_goes_on_after_its_traceback_has_not_died(tmp_path: Path)
 @pytest.mark.parametrize("number", [3, 300, 5000])
 def test_what_a_program_died_of_comes_before_what_it_had_caught(tmp_path: Path, number: int) -> None:
     """It is no exception of Python and of no class of the program, so that nothing explains it."""
-    caught = 'Traceback (most recent call last):\n  File "/app/tools.py", line {}, in call\n    x()\nToolError: {} failed\n'
+    caught = 'Traceback (most recent call last):\n  File "/app/tools.py", line {}, in call\n    x()\n'
+    caught += "ToolError: {} failed\n"
     log = tmp_path / "run.log"
     died = "\n".join([*TRACEBACK[:-1], "partners.errors.Unbalanced: 3 groups have no partner"])
     log.write_text("".join(caught.format(n % 90, n) for n in range(number)) + died + "\n")
@@ -94,3 +95,16 @@ def test_a_traceback_whose_first_lines_are_lost_keeps_its_frames(tmp_path: Path,
     cause = examine([log]).verdict.cause
     assert cause is not None
     assert ERROR in cause.title and "/app/trainer/loop.py:41 in fit" in cause.fix
+
+
+@pytest.mark.parametrize(
+    "line", ["wandb: View run at https://wandb.ai/x", "srun: error: n1: task 0: Exited", ""]
+)
+def test_a_traceback_that_breaks_off_is_told_by_its_last_frame(tmp_path: Path, line: str) -> None:
+    """What stands where its last line should is a line of another program, and no exception."""
+    log = tmp_path / "run.log"
+    log.write_text("\n".join([*TRACEBACK[:-1], line]) + "\n")
+    cause = examine([log]).verdict.cause
+    assert cause is not None
+    assert "a traceback that breaks off at loop.py:41 in fit" in cause.title
+    assert "wandb" not in cause.title

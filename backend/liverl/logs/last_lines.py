@@ -9,7 +9,6 @@ from liverl.logs.prefixes import plain
 from liverl.util.append import append_whole
 from liverl.util.regular_file import open_binary, open_regular, require_regular
 
-
 UNKNOWN = "0 0.000\n"  # an entry: the log was begun at any time since the epoch
 
 
@@ -59,8 +58,8 @@ class TailIndex:
 def time_of(log: str | os.PathLike[str], offset: int) -> float | None:
     """Return the Unix time at which the byte at ``offset`` of ``log`` was written, to about a second.
 
-    This is the first index entry beyond it; None if there is no index, if it does not reach that far, or if nobody knows
-    when that piece of the log was begun.
+    This is the first index entry beyond it; None if there is no index, if it does not reach that far, or if nobody
+    knows when that piece of the log was begun.
     """
     unknown = False
     try:

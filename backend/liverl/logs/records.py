@@ -26,7 +26,17 @@ from liverl.logs.progress import progress_of
 from liverl.logs.ray_prefixes import repeated_in
 from liverl.logs.record import MOST_LINES, Kind, Record
 from liverl.logs.text import last_state
-from liverl.logs.tracebacks import BEGINS, begins_in, final_of, frameless, link_of, raised_in, ungrouped
+from liverl.logs.tracebacks import (
+    BEGINS,
+    DRAWN,
+    begins_in,
+    final_of,
+    frameless,
+    link_of,
+    raised_in,
+    undrawn,
+    ungrouped,
+)
 from liverl.logs.wrappers import Wrappers
 from liverl.model import Level
 from liverl.util.late_pattern import late_pattern
@@ -583,6 +593,8 @@ class RecordReader:
         chain = split_prefixes(line)
         if not chain.text or chain.text.isspace():
             return chain, _BLANK
+        if chain.text[0] in DRAWN:
+            chain = chain._replace(text=undrawn(chain.text))
         head = parse_head(chain.text)
         if head.head and head.text[:1] in ("(", "["):
             chain, head = _behind(chain, head, head.text, head.head)

@@ -12,6 +12,7 @@ from liverl.causes.verdict.main_program import printed
 from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Raised, Record
+from liverl.logs.tracebacks import breaks_off
 from liverl.util.late_pattern import late_pattern
 
 OF_A_REQUEST = 5  # the weight of an error that a server handled
@@ -159,6 +160,8 @@ def line_of(record: Record, matched: Sequence[Match]) -> str:
 def told_of(record: Record, matched: Sequence[Match]) -> str:
     """That line, and for an exception without words the place where it was raised."""
     line = line_of(record, matched)
+    if not record.raised and (frame := breaks_off((record.text, *record.more))):
+        return f"a traceback that breaks off at {frame}"
     if not record.raised or any("ended-first" in match.signature.facts for match in matched):
         return line
     return line + _place(record.raised[telling(record.raised)])
