@@ -40,7 +40,9 @@ ATTEMPT = (
 NODE = (
     "The actor died because its node has died. Node Id: 4091710fdfe3\\n\\tthe actor\\'s node was terminated"
 )
-RAISED = 'Traceback (most recent call last):\\n\\n  File \\"train.py\\", line 15, in __init__\\nValueError: no such model'
+RAISED = (
+    'Traceback (most recent call last):\\n  File \\"train.py\\", line 15, in __init__\\nValueError: no model'
+)
 KILLED = "The actor is dead because it was killed by `ray.kill`."
 TOLD = (
     "[2026-11-30 22:40:21,767 I 23480 23595] core_worker_shutdown_executor.cc:152: Executing worker exit: "

@@ -21,7 +21,8 @@ _decode = JsonDecoder().decode
 def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
     """Return step and values of a console line ``[prefix] step:N - key:value - ...``; None if it is not one.
 
-    Colours, Ray's prefix and its note on merged lines are ignored; NaN and infinities are kept, other non-numbers dropped.
+    Colours, Ray's prefix and its note on merged lines are ignored; NaN and infinities are kept, other non-numbers
+    dropped.
     """
     if "step:" not in line:
         return None

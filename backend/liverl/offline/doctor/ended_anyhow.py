@@ -1,4 +1,4 @@
-"""Ends of Ray's actors and nodes that its logs tell of, and not whether they were meant: no faults, no clean bill. Pure."""
+"""Ends of Ray's actors and nodes that its logs do not call meant or not: no faults, no clean bill. Pure."""
 
 from __future__ import annotations
 
