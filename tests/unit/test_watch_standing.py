@@ -259,7 +259,7 @@ def test_a_file_that_may_be_a_copy_is_not_said_to_have_grown(tmp_path: Path) -> 
     assert not times.may_be_copied(log), "it was seen to grow"
 
 
-STAMPED = time.strftime("%Y-%m-%d %H:%M:%S,000 INFO worker.py:1 -- x\n", time.localtime())
+STAMPED = "%Y-%m-%d %H:%M:%S,000 INFO worker.py:1 -- x\n"  # filled in by the test
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ STAMPED = time.strftime("%Y-%m-%d %H:%M:%S,000 INFO worker.py:1 -- x\n", time.lo
 def test_a_log_that_may_be_a_copy_and_does_not_grow_is_not_taken_for_one_that_is_written(
     tmp_path: Path, text: str, after: float, grows: bool, state: str
 ) -> None:
-    log = tmp_path / "train.log"
+    log, now = tmp_path / "train.log", time.time()
+    text = time.strftime(text, time.localtime(now))
     log.write_text(text)
-    now = time.time()
     services = Services(Mirror(tmp_path / "mirror", "watch/x"))
     shown = Seen(Scene({"trainer": Unit("trainer", log=log, what="text", modified=now)}))
     services.statuses(shown, now)
