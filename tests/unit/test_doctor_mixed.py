@@ -108,3 +108,17 @@ def test_a_traceback_that_breaks_off_is_told_by_its_last_frame(tmp_path: Path, l
     assert cause is not None
     assert "a traceback that breaks off at loop.py:41 in fit" in cause.title
     assert "wandb" not in cause.title
+
+
+SHM = "n1:1:114 [2] misc/shmutils.cc:128 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-97 (size 96)"
+
+
+@pytest.mark.parametrize(("behind", "told"), [("", ["nccl-shm-full"]), (OTHERS["healthy"](1), [])])
+def test_a_cause_in_a_warning_behind_the_last_sign_of_health_is_told(
+    tmp_path: Path, behind: str, told: list[str]
+) -> None:
+    log = tmp_path / "run.log"
+    warning = f"{SHM}, error: No space left on device (28)"
+    log.write_text("\n".join([OTHERS["healthy"](1), warning, behind]) + "\n")
+    found = examine([log]).verdict
+    assert (found.cause, [one.id for one in found.symptoms][:1]) == (None, told)
