@@ -110,7 +110,10 @@ def test_a_traceback_that_breaks_off_is_told_by_its_last_frame(tmp_path: Path, l
     assert "wandb" not in cause.title
 
 
-SHM = "n1:1:114 [2] misc/shmutils.cc:128 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-97 (size 96)"
+SHM = (
+    "n1:1:114 [2] misc/shmutils.cc:128 NCCL WARN Error while creating shared memory segment "
+    "/dev/shm/nccl-97 (size 9637888)"
+)
 
 
 @pytest.mark.parametrize(("behind", "told"), [("", ["nccl-shm-full"]), (OTHERS["healthy"](1), [])])
