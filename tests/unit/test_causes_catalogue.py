@@ -29,6 +29,7 @@ ALSO: dict[str, set[str]] = {
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
     "optional-extension": {"module-of-version"},
+    "ray-core-told-to-exit": {"ray-out-of-scope"},
     # counts only where nothing else is wrong
     "agent-not-installed": {"shell-command-missing"},
 }

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from liverl.causes.match import Matcher, whole
 from liverl.causes.patterns import of_any_digits
-from liverl.causes.quiet import told
+from liverl.causes.quiet.looked_at import CORES, LOOKED_AT
 from liverl.causes.quiet.told import Listening
 from liverl.causes.read import reading
 from liverl.causes.read.loose import DOUBTFUL, Loose, Words
@@ -127,9 +127,9 @@ def test_a_pattern_of_any_digits(pattern: str, loose: str) -> None:
     assert of_any_digits(pattern) == loose
 
 
-@given(st.from_regex(rb"\A(?:" + told._LOOKED_AT.pattern + rb")\Z"))
+@given(st.from_regex(rb"\A(?:" + LOOKED_AT.pattern + rb")\Z"))
 def test_what_is_looked_at_contains_a_core(text: bytes) -> None:
-    assert any(core.encode() in text for core in told._CORES), text
+    assert any(core.encode() in text for core in CORES), text
 
 
 STEPS = st.lists(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from liverl.logs.document import Merged, Place
+from liverl.logs.document import Chain, Merged, Place
+from liverl.logs.last_lines import TailIndex, time_of
 from liverl.logs.segment import Segment
 from liverl.logs.spoken import SpokenTimes
 
@@ -114,3 +115,36 @@ def test_forwards_and_backwards_agree(
     for at, place in enumerate(forward):
         assert merged.forward(place, 3).places == forward[at : at + 3]
         assert merged.back(place, 3).places == forward[max(0, at - 3) : at]
+
+
+@pytest.mark.parametrize("kind", [Merged, Chain])
+def test_no_time_is_shown_beside_what_stood_in_a_log_before_anybody_looked(
+    tmp_path: Path, kind: type[Merged] | type[Chain]
+) -> None:
+    """Its file may have been copied a moment ago: only a stamp of its own, or of a line above, tells."""
+    copied = tmp_path / "train.log"
+    copied.write_text("first\n")
+    index = TailIndex(copied, since_unknown=True)
+    assert index.tick(T + 8.0)
+    with copied.open("a") as file:
+        file.write("second\n")
+    assert index.tick(T + 12.0)
+    segment = Segment(copied, copied.name)
+    segment.look(T + 1000)
+    document = kind([segment])
+    first, second = document.forward(None, 2).places
+    assert (document.shown_time_of(first), document.shown_time_of(second)) == (None, T + 12.0)
+    assert (time_of(copied, 0), time_of(copied, 7)) == (None, T + 12.0)
+    assert segment.times.began is None
+    assert TailIndex(copied, since_unknown=True).path.read_text().count("0 0.000\n") == 1
+
+
+def test_a_stamp_tells_of_the_lines_below_it_whenever_the_log_was_begun(tmp_path: Path) -> None:
+    copied = tmp_path / "train.log"
+    copied.write_text(f"first\nINFO 11-29 {clock(8)} a\nmore of a\n")
+    TailIndex(copied, since_unknown=True).tick(T + 8.0)
+    segment = Segment(copied, copied.name)
+    segment.look(T + 1000)
+    merged = Merged([segment])
+    shown = [merged.shown_time_of(place) for place in merged.forward(None, 3).places]
+    assert shown == [None, T + 8.0, T + 8.0]

@@ -27,6 +27,21 @@ def test_a_log_that_is_a_fifo_is_named_and_the_next_one_is_read(tmp_path: Path) 
     assert logs.write_errors == ()
 
 
+def test_of_a_foreign_log_only_what_comes_after_the_first_look_has_a_time(tmp_path: Path) -> None:
+    logs = ServiceLogs(tmp_path, of_others=True)
+    (tmp_path / "a.log").write_text("copied\n")
+    for now in (100.0, 102.0):
+        logs.look([ServiceLog(name, tmp_path / f"{name}.log", None) for name in ("a", "b")], now)
+        for name in ("a", "b"):  # the second one is begun since
+            with (tmp_path / f"{name}.log").open("a") as file:
+                file.write("new\n")
+    logs.look([ServiceLog(name, tmp_path / f"{name}.log", None) for name in ("a", "b")], 104.0)
+    told = [
+        last_lines.time_of(tmp_path / name, at) for name, at in (("a.log", 0), ("a.log", 7), ("b.log", 0))
+    ]
+    assert told == [None, 102.0, 102.0]
+
+
 def test_a_full_disk_is_a_write_error_and_no_unreadable_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

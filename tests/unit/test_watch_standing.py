@@ -16,10 +16,12 @@ from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
 from liverl.watch.folder import Surveyor
 from liverl.watch.log_times import LogTimes
 from liverl.watch.metrics_growth import MetricsGrowth
-from liverl.watch.scene import SceneFinder
-from liverl.watch.standing import NOT_HERE, ONLY_LOGS, ONLY_METRICS, READING, at_rest
+from liverl.watch.mirror import Mirror
+from liverl.watch.scene import Scene, SceneFinder
+from liverl.watch.services import COPY_S, Seen, Services
+from liverl.watch.standing import COPIES, NOT_HERE, ONLY_COPIES, ONLY_METRICS, READING, at_rest
 from liverl.watch.target import Target, WatchError
-from liverl.watch.units import UNSEEN
+from liverl.watch.units import UNSEEN, Unit
 from liverl.watch.watcher import Watcher
 from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import replica_words
@@ -94,7 +96,13 @@ def laid(folder: Path, what: Path | dict[str, str], age: float) -> Path:
             ["weights_not_delivered", "log:log-stops"],
         ),
         (JOB, 0.0, "stopped", "0 of 500 steps were seen", ["log:trainer-in-background"]),
-        ({"t.log": STEP}, 0.0, "running", "step 5/9: training", []),
+        (
+            {"t.log": STEP},
+            0.0,
+            "running",
+            f"by its logs step 5/9: training; these were {COPIES}",
+            [],
+        ),
         ({"t.log": STEP}, DAY, "stopped", "The log stops at step 4 of 9", ["log:log-stops"]),
         (
             {"t.log": STEP.replace("Total training steps: 9", "x")},
@@ -107,13 +115,13 @@ def laid(folder: Path, what: Path | dict[str, str], age: float) -> Path:
             {"t.log": STEP.replace("9", "2")},
             0.0,
             "running",
-            "4 steps done, more than the 2 that were announced",
+            "by its logs 4 steps done, more than the 2 that were announced",
             [],
         ),
         ({"t.log": ERROR}, 0.0, "failed", "GPU is out of memory", ["log:cuda-oom-short"]),
         # what another log says a moment ago does not make a trainer live that has failed
         ({"t.log": ERROR, "x.log": "x\n"}, 0.0, "failed", "GPU is out of memory", ["log:cuda-oom-short"]),
-        ({"x.log": "x\n"}, 0.0, "running", ONLY_LOGS, []),
+        ({"x.log": "x\n"}, 0.0, "running", ONLY_COPIES, []),
         ({"x.log": "x\n"}, DAY, "stopped", NOT_HERE, []),
     ],
 )
@@ -240,7 +248,7 @@ def test_metrics_beside_old_logs_may_be_copies_until_they_grow(tmp_path: Path) -
 def test_a_file_that_may_be_a_copy_is_not_said_to_have_grown(tmp_path: Path) -> None:
     folder = laid(tmp_path / "run", {"serve.log": "Harbor: all trials are done\n"}, 0.0)
     found = seen(folder)
-    assert (found.state, found.phase) == ("running", ONLY_LOGS)
+    assert (found.state, found.phase) == ("running", ONLY_COPIES)
     assert "its log was written, or copied, " in found.services[0].why
     log, times = folder / "serve.log", LogTimes()
     times(log)
@@ -249,6 +257,36 @@ def test_a_file_that_may_be_a_copy_is_not_said_to_have_grown(tmp_path: Path) -> 
         file.write("x\n")
     times(log)
     assert not times.may_be_copied(log), "it was seen to grow"
+
+
+STAMPED = "%Y-%m-%d %H:%M:%S,000 INFO worker.py:1 -- x\n"  # filled in by the test
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "grows", "state"),
+    [
+        ("x\n", 0.0, False, "ready"),
+        ("x\n", COPY_S - 1, False, "ready"),
+        ("x\n", COPY_S + 1, False, "stopped"),  # a copy, or one that nothing writes any more
+        ("x\n", COPY_S + 1, True, "ready"),  # it was seen to grow
+        (STAMPED, COPY_S + 1, False, "ready"),  # its own stamp says that it was written a moment ago
+    ],
+)
+def test_a_log_that_may_be_a_copy_and_does_not_grow_is_not_taken_for_one_that_is_written(
+    tmp_path: Path, text: str, after: float, grows: bool, state: str
+) -> None:
+    log, now = tmp_path / "train.log", time.time()
+    text = time.strftime(text, time.localtime(now))
+    log.write_text(text)
+    services = Services(Mirror(tmp_path / "mirror", "watch/x"))
+    shown = Seen(Scene({"trainer": Unit("trainer", log=log, what="text", modified=now)}))
+    services.statuses(shown, now)
+    if grows:
+        with log.open("a") as file:
+            file.write(text)
+    (told,) = services.statuses(shown, now + after)
+    assert told.state == state
+    assert ("since it was first looked at" in told.why) == (state == "stopped")
 
 
 def test_several_launches_of_which_the_newest_hangs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ Role = Literal["cause", "waits", "general", "consequence", "noise"]
 # command of a launch script, or a tool of a sandbox; one request or trial; all trials of a batch.
 Fails = Literal["process", "part", "command", "request", "batch"]
 # What a line tells besides of the ends of processes.
-Fact = Literal["ended-first", "answers-on", "gone", "from-outside", "stop-asked", "retried"]
+Fact = Literal["ended-first", "answers-on", "gone", "from-outside", "stop-asked", "retried", "ended-anyhow"]
 # Alerts that tell the same as a row, from better facts than a line of a log.
 Alert = Literal[
     "",
@@ -90,6 +90,7 @@ class Signature(msgspec.Struct, frozen=True):
     only report an error. ``answers-on``: the server that printed it may still answer requests, which is no sign of
     health. ``stop-asked``: the program was asked to stop; what its processes report of each other from then on is no
     failure. ``retried``: a task runs again, so that what was reported of its worker just before ended nothing.
+    ``ended-anyhow``: an actor or a node ended, which may have been meant or not.
     ``ended_process``: who is gone, in words, where a row says that a process ended and not why: the kernel may have
     ended it for memory; empty: it does not say that. ``gpu_memory``: a GPU's memory was short, in which other
     processes on it may have a part. ``busy_host``: something was too late, as on a host that is overloaded.

@@ -131,7 +131,9 @@ class ServiceLog:
 class ServiceLogs:
     """Boot stages and time indexes of the services' logs. One ``look`` at a time, in any thread."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, of_others: bool = False) -> None:
+        """``of_others``: what stands in the logs at the first look may have been written, or copied, at any time."""
+        self._since_unknown = of_others
         self.stages: dict[Path, Stage] = {}  # by log
         self.unreadable: tuple[UnreadableFile, ...] = ()
         self.write_errors: tuple[str, ...] = ()  # of the last look, in words
@@ -166,6 +168,7 @@ class ServiceLogs:
                 unreadable.append(
                     UnreadableFile(_relative(error.filename or log.path, self._run_dir), _why(error))
                 )
+        self._since_unknown = False  # a log that is new now was begun since then
         self.stages, self.unreadable, self.write_errors = stages, tuple(unreadable), tuple(write_errors)
         self.written = self._writes.last(own)
 
@@ -177,7 +180,7 @@ class ServiceLogs:
 
     def _index(self, log: Path) -> TailIndex:
         if log not in self._indexes:
-            self._indexes[log] = TailIndex(log)
+            self._indexes[log] = TailIndex(log, since_unknown=self._since_unknown and log.exists())
         return self._indexes[log]
 
     def _follow(self, log: ServiceLog, stages: dict[Path, Stage], status: os.stat_result | None) -> TailIndex:

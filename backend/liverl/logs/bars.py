@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from liverl.logs.prefix_chain import split_prefixes
+from liverl.logs.ray_prefixes import repeated_in
 from liverl.util.late_pattern import late_pattern
 
 # "[00:08<00:02,  2.83s/it, loss=0.3]", "[00:00, 251231.07 examples/s]"
@@ -25,7 +26,7 @@ def may_have_training_bar(text: str) -> bool:
 def is_training_bar(line: str) -> bool:
     """Whether a plain line is nothing but the trainer's progress bar: how many steps are done, and a guess at the time
     that is left, which the interface tells at the top, by the newest steps."""
-    return _TRAINING in line and _WHOLE.fullmatch(split_prefixes(line).text) is not None
+    return _TRAINING in line and _WHOLE.fullmatch(repeated_in(split_prefixes(line).text)[0]) is not None
 
 
 def behind_bar(text: str) -> int:

@@ -53,6 +53,9 @@ _INTRODUCES = late_pattern(
 )
 # Tools that begin each line of a message with the same word
 _EACH_LINE = late_pattern(r"npm (?:ERR!|error)(?: |$)|E: |fatal: ")
+# Behind the fields of a message that Ray's core prints over several lines
+_OF_RAY_CORE = late_pattern(r"\}$|error_(?:message|type): ")
+_RAY_CORE = ", error info "
 RAY_TASK = "ray.exceptions.RayTaskError("  # its traceback in the worker follows, with its own last line
 _OVERRIDES = "Error executing job with overrides"
 _MOST_KNOWN, _SHORT = 1 << 9, 4096  # answers that are remembered, and characters of what each is about
@@ -80,6 +83,8 @@ def _continues(text: str, first: str, previous: str) -> bool:
     if each is not None and (
         first.startswith(each[0].rstrip()) or (each[0] == "fatal: " and first.startswith("error: "))
     ):
+        return True
+    if _RAY_CORE in first and _OF_RAY_CORE.match(text):
         return True
     if _HYDRA.match(first):
         return _OF_HYDRA.match(text) is not None

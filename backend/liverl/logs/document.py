@@ -66,9 +66,9 @@ class Document(ABC):
         """Return the Unix time at which the line was written."""
         return place.segment.times.time_at(max(0, place.offset))
 
-    def shown_time_of(self, place: Place) -> float:
-        """Return the Unix time to show beside a line that says none."""
-        return self.time_of(place)
+    def shown_time_of(self, place: Place) -> float | None:
+        """Return the Unix time to show beside a line that says none; None if nothing tells it."""
+        return self.time_of(place) if place.segment.times.tells(max(0, place.offset)) else None
 
     @property
     def end(self) -> float:
@@ -152,7 +152,7 @@ class Merged(Document):
         """See ``Document.time_of``."""
         return self._spoken[place.segment].at(max(0, place.offset))
 
-    def shown_time_of(self, place: Place) -> float:
+    def shown_time_of(self, place: Place) -> float | None:
         """See ``Document.shown_time_of``: not before the stamp of the line above."""
         return self._spoken[place.segment].shown_at(max(0, place.offset))
 

@@ -9,20 +9,26 @@ from liverl.logs.prefixes import plain
 from liverl.util.append import append_whole
 from liverl.util.regular_file import open_binary, open_regular, require_regular
 
+UNKNOWN = "0 0.000\n"  # an entry: the log was begun at any time since the epoch
+
 
 class TailIndex:
     """Records how far a log has grown at which time, in ``<log>.idx``: lines of ``offset unix_time``.
 
     ``offset`` is the size of the log at that time: all earlier bytes are at least that old. After a restart
-    the index is continued.
+    the index is continued. ``since_unknown``: nobody knows when the log was begun, so that its bytes of the first entry
+    may have any age: the index then begins with ``UNKNOWN``.
     """
 
-    def __init__(self, log: str | os.PathLike[str], interval: float = 1.0) -> None:
+    def __init__(
+        self, log: str | os.PathLike[str], interval: float = 1.0, *, since_unknown: bool = False
+    ) -> None:
         self.log = Path(log)
         self.path = Path(f"{os.fspath(log)}.idx")
         self.interval = interval  # seconds between two entries
         last = _last_entry(self.path)
         self._size, self._at = last if last is not None else (0, 0.0)
+        self._first = UNKNOWN if since_unknown and last is None else ""
 
     def tick(self, now: float, status: os.stat_result | None = None) -> bool:
         """Append an entry if the log has grown and the last entry is old enough; ``now`` is Unix time.
@@ -44,22 +50,25 @@ class TailIndex:
         size = status.st_size
         if size <= self._size:
             return False
-        append_whole(self.path, f"{size} {now:.3f}\n".encode())
-        self._size, self._at = size, now
+        append_whole(self.path, f"{self._first}{size} {now:.3f}\n".encode())
+        self._size, self._at, self._first = size, now, ""
         return True
 
 
 def time_of(log: str | os.PathLike[str], offset: int) -> float | None:
     """Return the Unix time at which the byte at ``offset`` of ``log`` was written, to about a second.
 
-    This is the first index entry beyond it; None if there is no index or it does not reach that far.
+    This is the first index entry beyond it; None if there is no index, if it does not reach that far, or if nobody
+    knows when that piece of the log was begun.
     """
+    unknown = False
     try:
         with open_binary(f"{os.fspath(log)}.idx") as file:
             for line in file:
                 entry = _entry(line)
                 if entry is not None and entry[0] > offset:
-                    return entry[1]
+                    return None if unknown else entry[1]
+                unknown = entry == (0, 0.0)
     except FileNotFoundError:
         return None
     return None

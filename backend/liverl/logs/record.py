@@ -45,7 +45,9 @@ class Record(msgspec.Struct, frozen=True):
     without punctuation, outermost first, "" if the line names none ("vllm-1 EngineCore pid=12"); ``rank``: of torch's
     process group; ``at``: Unix seconds of its own stamp, None without one; ``level``: as it says itself, or as its kind
     implies; ``text``: the first line without prefixes, stamp and level; ``more``: the further lines, without the
-    prefixes; ``raised``: of a traceback, in the order printed; ``repeated``: equal records that Ray merged into it."""
+    prefixes; ``raised``: of a traceback, in the order printed; ``repeated``: equal records that Ray merged into it;
+    ``json``: its lines were in JSON, which no interpreter prints; ``torn``: lines of another process without a prefix
+    stand among its own."""
 
     offset: int
     end: int
@@ -58,6 +60,13 @@ class Record(msgspec.Struct, frozen=True):
     more: tuple[str, ...] = ()
     raised: tuple[Raised, ...] = ()
     repeated: int = 0
+    json: bool = False
+    torn: bool = False
+
+    @property
+    def voice(self) -> tuple[str, int | None, bool]:
+        """What tells processes apart that write into one log: prefixes, rank, and whether the lines are in JSON."""
+        return self.writer, self.rank, self.json
 
     @property
     def whole(self) -> str:

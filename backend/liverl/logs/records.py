@@ -26,7 +26,17 @@ from liverl.logs.progress import progress_of
 from liverl.logs.ray_prefixes import repeated_in
 from liverl.logs.record import MOST_LINES, Kind, Record
 from liverl.logs.text import last_state
-from liverl.logs.tracebacks import BEGINS, final_of, frameless, link_of, raised_in, ungrouped
+from liverl.logs.tracebacks import (
+    BEGINS,
+    DRAWN,
+    begins_in,
+    final_of,
+    frameless,
+    link_of,
+    raised_in,
+    undrawn,
+    ungrouped,
+)
 from liverl.logs.wrappers import Wrappers
 from liverl.model import Level
 from liverl.util.late_pattern import late_pattern
@@ -62,9 +72,11 @@ def _healthy_line(text: str) -> bool:
 _RANKED = late_pattern(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
-# Begins what Python prints of a program that is not valid: no "Traceback" stands before it, and no function in it
-_INVALID_FILE = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}')
+# Begins what Python prints of a program that is not valid, without a function in it; or the rest of a traceback whose
+# first line is lost
+_FIRST_FRAME = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}(?:, in [^\n]{1,200})?')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
+_JSON = "\0json"  # behind the writer of lines in JSON: another process than the one whose bare lines stand beside them
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
 _RAISES = late_pattern(
@@ -75,10 +87,10 @@ _RAISES = late_pattern(
 class _Line:
     """A line, with what it says of a record that it begins: that is found out when it begins one."""
 
-    __slots__ = ("_kind", "_opening", "chain", "head")
+    __slots__ = ("_kind", "_opening", "chain", "head", "json", "repeated")
 
-    def __init__(self, chain: PrefixChain, head: LineHead) -> None:
-        self.chain, self.head = chain, head
+    def __init__(self, chain: PrefixChain, head: LineHead, repeated: int, *, json: bool) -> None:
+        self.chain, self.head, self.repeated, self.json = chain, head, repeated, json
         self._opening: tuple[str, int, str, bool] | None = None
         self._kind: Kind | None = None
 
@@ -86,14 +98,14 @@ class _Line:
     def opening(self) -> tuple[str, int, str, bool]:
         """Text, number of repetitions and writer of a record that begins here, and whether frames follow it."""
         if self._opening is None:
-            text, repeated = repeated_in(self.head.text)
+            text = self.head.text
             frames = (
-                BEGINS in text
+                begins_in(text)
                 or "Exception Group Traceback" in text
-                or _INVALID_FILE.fullmatch(text) is not None
+                or _FIRST_FRAME.fullmatch(text) is not None
             )
             writer = " ".join(name for name in (self.chain.writer, self.head.process) if name)
-            self._opening = text, repeated, writer, frames
+            self._opening = text, self.repeated, writer, frames
         return self._opening
 
     @property
@@ -109,7 +121,7 @@ class _Open:
 
     __slots__ = (
         "at", "awaited", "begin", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level",
-        "line", "more", "offset", "rank", "repeated", "text", "writer",
+        "line", "more", "offset", "rank", "repeated", "text", "torn", "writer",
     )  # fmt: skip
 
     def __init__(self, begin: _Line, at: float | None, offset: int, end: int, line: int) -> None:
@@ -127,6 +139,7 @@ class _Open:
         self.line = line  # number of its latest line in the log
         self.ended = self.chained = False
         self.awaited = True  # its further lines matter
+        self.torn = False
 
     def add(self, text: str, end: int, line: int) -> None:
         self.more.extend([""] * self.between)
@@ -138,7 +151,7 @@ class _Open:
             self.cut += len(self.more) - MOST_LINES
             self.more = [*self.more[:half], *self.more[-half:]]
         plain = ungrouped(text)
-        if BEGINS in plain or plain.startswith("Exception Group Traceback"):
+        if begins_in(plain) or plain.startswith("Exception Group Traceback"):
             self.frames, self.ended, self.chained = True, False, False
         elif link_of(plain):
             self.chained, self.frames, self.ended = True, False, False
@@ -216,9 +229,9 @@ class _Open:
             half = MOST_LINES // 2
             left_out = self.cut + max(0, len(more) - MOST_LINES)
             more = (*more[:half], f"... {left_out} lines left out ...", *more[-half:])
-        traced = BEGINS in self.text
+        traced = begins_in(self.text)
         if more and not traced:
-            traced = any(BEGINS in line for line in more) or (
+            traced = any(begins_in(line) for line in more) or (
                 self.ended and any(line.lstrip(" ").startswith('File "') for line in (self.text, *more))
             )
         raised = raised_in((self.text, *more)) if traced else ()
@@ -240,6 +253,8 @@ class _Open:
             more=more,
             raised=raised,
             repeated=self.repeated,
+            json=self.begin.json,
+            torn=self.torn,
         )
 
 
@@ -369,6 +384,8 @@ class RecordReader:
         waiting = self._open.get(("", None))
         if waiting is not None and not waiting.frames:
             self._close(("", None))
+        elif waiting is not None:
+            waiting.torn = True
         self._above = None
 
     def cut(self, data: bytes, since: int) -> list[Record]:
@@ -518,10 +535,10 @@ class RecordReader:
         if not self._wrappers.seen and (known := self._lines.get(raw)) is not None:
             self._next(known, start)
             return
-        line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
-        parts = [part for piece in _pieces(line) for part in json_parts(piece)]
-        for part in parts:
-            parsed = _Line(*self._parsed(part))
+        line, repeated = repeated_in(colourless(last_state(raw).decode("utf-8", "replace")).rstrip())
+        parts = [(part, part is not piece) for piece in _pieces(line) for part in json_parts(piece)]
+        for part, json in parts:
+            parsed = _Line(*self._parsed(part), repeated, json=json)
             if len(parts) == 1 and len(raw) <= LONGEST_KNOWN and not self._wrappers.seen:
                 if len(self._lines) >= MOST_KNOWN:
                     self._lines.clear()
@@ -530,7 +547,7 @@ class RecordReader:
 
     def _next(self, line: _Line, start: int) -> None:
         chain, head = line.chain, line.head
-        key = (chain.writer, chain.rank)
+        key = (f"{chain.writer}{_JSON}" if line.json else chain.writer, chain.rank)
         if key in self._passed:
             self._after_passed(key, chain.text)
         waiting = self._open.get(key)
@@ -551,15 +568,16 @@ class RecordReader:
             self._above = waiting
             return
         above = self._above
-        if not chain.writer and above is not None and above.continued_bare(chain, head):
+        if not key[0] and above is not None and above.continued_bare(chain, head):
             above.add(head.text, self._offset, self._count)
             return
         if head is not line.head:
-            line = _Line(chain, head)
+            line = _Line(chain, head, line.repeated, json=line.json)
         opened = _Open(line, self._at(chain, head), start, self._offset, self._count)
         opened.awaited = self._awaited
         self._above = opened
-        if waiting is not None and waiting.frames and not opened.frames and not chain.writer:
+        if waiting is not None and waiting.frames and not opened.frames and not key[0]:
+            waiting.torn = True
             self._may_release = True
             self._done.append(opened)  # another writer, without a prefix, inside of a traceback
             return
@@ -575,6 +593,8 @@ class RecordReader:
         chain = split_prefixes(line)
         if not chain.text or chain.text.isspace():
             return chain, _BLANK
+        if chain.text[0] in DRAWN:
+            chain = chain._replace(text=undrawn(chain.text))
         head = parse_head(chain.text)
         if head.head and head.text[:1] in ("(", "["):
             chain, head = _behind(chain, head, head.text, head.head)

@@ -56,12 +56,14 @@ class SpokenTimes:
         place = bisect_right(piece.starts, offset) - 1
         return piece.moments[place] if place >= 0 else piece.before
 
-    def shown_at(self, offset: int) -> float:
+    def shown_at(self, offset: int) -> float | None:
         """The Unix time to show beside a line without a stamp: its moment, but not before the stamp of the line above,
-        which may be a second later than the index."""
+        which may be a second later than the index. None where nothing tells it: what stood in a log before it was first
+        looked at may have been copied."""
         piece = self._piece(offset)
         place = bisect_right(piece.starts, offset) - 1
-        return max(self.at(offset), piece.said[place] if place >= 0 else 0.0)
+        above = piece.said[place] if place >= 0 else 0.0
+        return max(self.at(offset), above) if above or self._segment.times.tells(offset) else None
 
     def first_at(self, at: float, *, after: bool = False) -> int | None:
         """The first byte of a line whose moment is ``at`` or later (``after``: later); None if there is none."""
@@ -86,7 +88,7 @@ class SpokenTimes:
         return found
 
     def _read(self, begin: int, before: float | None, end: int, at: float) -> _Piece:
-        low = at - _FIRST_S if before is None else before
+        low = before or at - _FIRST_S
         none = _Piece(low, at, end, array("q"), array("d"), array("d"))
         if not self._segment.times.known or not 0 < end - begin <= LARGEST or low >= at:
             return none

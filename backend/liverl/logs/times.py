@@ -153,6 +153,16 @@ class TimeIndex:
         place = bisect_right(self.offsets, offset)
         return self.times[place] if place < len(self.times) else self.end
 
+    def tells(self, offset: int) -> bool:
+        """Whether the index tells when the byte at ``offset`` was written, and not only by when: of what stood in a log
+        before anybody looked nobody knows."""
+        return self.known and self.around(offset)[1] != 0.0
+
+    @property
+    def began(self) -> float | None:
+        """Unix time of the first entry; None if it is not known."""
+        return self.times[0] or None if self.known and self.times else None
+
     def around(self, offset: int) -> tuple[int, float | None, int | None, float]:
         """(begin, Unix time, end, Unix time) of the piece of the log that has the byte at ``offset``: its begin had
         been written by the first time (None: not known), its end by the second (None: it is the newest piece)."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from liverl.logs.record import Raised
 from liverl.util.late_pattern import late_pattern
 
 BEGINS = "Traceback (most recent call la"  # LiteLLM cuts long records right behind these characters
+_QUOTED = "(most recent call last):\\n"
 _FINAL = late_pattern(r"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:\([\w.]*\))?)(?::(?: (.*))?)?$", re.DOTALL)
 # An exception that was never raised, only chained, has no frames: its last line follows the link at once.
 _NAMED = late_pattern(
@@ -18,11 +19,22 @@ _NAMED = late_pattern(
 _FRAME = late_pattern(r'\s{1,8}File "(?:[^"\n]*/)?([^"/\n]*)", line (\d+)(?:, in (.*))?')
 _MARKS = late_pattern(r"\s*[\^~]+[\s\^~]*$")
 _GROUP = late_pattern(r"\s*(?:\| ?|\+ (?=Exception Group))+")
+# Of a traceback that Rich draws as a box: a frame, and the line of it that failed
+_BOX = frozenset("\u2502\u256d\u2570")
+_BOXED_FRAME = late_pattern(r"\u2502 (\S{1,400}):(\d{1,7}) in (\S{1,200})\s{0,400}\u2502?$")
+_BOXED_LINE = late_pattern(r"\u2502 \u2771 {1,8}\d{1,7} ([^\n]{1,400}?)\s{0,400}\u2502?$")
+DRAWN = _BOX | {">"}  # how lines begin of tracebacks that other programs than Python draw
+_NO_CODE = "    ^"  # a line of marks: it says nothing of a frame
 _BETWEEN = late_pattern(r"\s*\+[-+]")  # "+-+---------------- 1 ----------------"
 _ENDS_ONE = ("Set the environment variable HYDRA_FULL_ERROR",)
 # torch raises what another process raised again, with its whole traceback as the message
 _CAUGHT = late_pattern(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica|\w+ worker)\b")
 Link = Literal["", "cause", "context"]
+
+
+def begins_in(text: str) -> bool:
+    """Whether frames follow this line: not if it quotes a whole traceback, with its newlines as \\n."""
+    return BEGINS in text and _QUOTED not in text
 
 
 def link_of(text: str) -> Link:
@@ -42,15 +54,45 @@ def ungrouped(text: str) -> str:
     return text[match.end() :] if match is not None else text
 
 
+def undrawn(text: str) -> str:
+    """A line of a traceback that Rich or loguru has drawn as Python would print it; any other line as it is."""
+    if text.startswith('> File "'):
+        return f"  {text[2:]}"  # loguru points at the frame in which an exception was caught
+    if text[:1] not in _BOX:
+        return text
+    if BEGINS in text:
+        return f"{BEGINS}st):"
+    frame = _BOXED_FRAME.match(text)
+    if frame is not None:
+        return f'  File "{frame[1]}", line {frame[2]}, in {frame[3]}'
+    line = _BOXED_LINE.match(text)
+    return _NO_CODE if line is None else f"    {line[1].strip()}"
+
+
 def final_of(text: str) -> tuple[str, str] | None:
-    """Return type and message of the last line of a traceback, such as ``ValueError: no``; None if it is none."""
+    """Return type and message of the last line of a traceback, such as ``ValueError: no``; None if it is none: a single
+    word in small letters is the name of a program, whose line stands where a traceback broke off ("wandb: ...")."""
     match = _FINAL.match(text)
-    return (match[1], match[2] or "") if match is not None else None
+    if match is None or (match[1][0].islower() and "." not in match[1]):
+        return None
+    return match[1], match[2] or ""
 
 
 def frameless(text: str) -> bool:
     """Whether this line, behind that of a link, is an exception without a traceback."""
     return _NAMED.match(text) is not None
+
+
+def breaks_off(lines: Sequence[str]) -> str:
+    """The innermost frame of a traceback that has no last line, "train.py:8 in fit"; "" for other lines."""
+    if not lines or not begins_in(lines[0]):
+        return ""
+    frames = [at for at in map(_FRAME.match, lines) if at is not None]
+    return (
+        ""
+        if not frames
+        else f"{frames[-1][1]}:{frames[-1][2]}" + (f" in {frames[-1][3]}" if frames[-1][3] else "")
+    )
 
 
 def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
@@ -74,7 +116,7 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
             in_frames, frame, source, entry, how = True, "", "", "", ""
             continue
         text = ungrouped(line)
-        if BEGINS in text or text.startswith("Exception Group Traceback"):
+        if begins_in(text) or text.startswith("Exception Group Traceback"):
             close()
             in_frames, frame, source, entry = True, "", "", ""
             continue

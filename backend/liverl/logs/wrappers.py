@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from liverl.logs.prefix_chain import split_prefixes
-from liverl.logs.tracebacks import BEGINS
+from liverl.logs.tracebacks import BEGINS, begins_in
 
 MOST = 8  # wrappers that are learned
 LONGEST = 200  # characters of one
@@ -41,7 +41,7 @@ class Wrappers:
             if match is not None:
                 return text[match.end() :]
         place = text.find(BEGINS, 0, LONGEST)
-        if place > 0 and len(self._learned) < MOST and _NAMED.search(text[:place]):
+        if place > 0 and begins_in(text) and len(self._learned) < MOST and _NAMED.search(text[:place]):
             wrapper = _unknown(text[:place])
             self._candidate = _pattern(wrapper)
             self.seen = True

@@ -25,11 +25,14 @@ from liverl.watch.proxy import ProxyFacts
 from liverl.watch.quiet import Pace, Paces
 from liverl.watch.ray import RayFacts
 from liverl.watch.scene import Scene
-from liverl.watch.units import MOST_LOGS, UNSEEN, Unit, address_of
+from liverl.watch.units import MAY_BE_COPIED, MOST_LOGS, UNSEEN, Unit, address_of
 
 _KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
 # A log of which no process is visible is of one that runs elsewhere at most for so long, whatever its pace was.
 ELSEWHERE_S = 1800.0
+# One that may be a copy is taken for one for so long after the first look, in which it has not grown (an estimate:
+# trainers print every few seconds, except within a step).
+COPY_S = 60.0
 EARLIER = "earlier-runs"  # the row of the launches before the newest one
 _ENDED = ("stopped", "failed")
 _SERVERS = ("ray", "replica", "proxy")
@@ -57,7 +60,7 @@ class Services:
     def __init__(self, mirror: Mirror, times: LogTimes | None = None) -> None:
         self.known: dict[str, Unit] = {}
         self._mirror = mirror
-        self._logs = ServiceLogs(mirror.run.path)
+        self._logs = ServiceLogs(mirror.run.path, of_others=True)
         self._since: dict[str, tuple[ServiceState, float]] = {}
         # Services that have served -> Unix time since which they do not any more, None while they do.
         self._down: dict[str, float | None] = {}
@@ -65,6 +68,7 @@ class Services:
         self._restarts: dict[str, int] = {}
         self._times = times or LogTimes()
         self._paces = Paces(self._times)
+        self._looked: dict[Path, float] = {}  # logs that may be copies -> Unix time of the first look
         self.quiet: dict[str, Pace] = {}  # trainers that should write and have written nothing for long
 
     def follow(self, scene: Scene, now: float) -> None:
@@ -222,13 +226,22 @@ class Services:
             return "stopped", _joined("by its log the training has ended", grown)
         # What writes polls into it lives, too.
         grown_at = self._times(unit.log)[1] if unit.log is not None else unit.modified
-        if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
+        still = self._still(unit.log, now)
+        if still >= COPY_S:
+            grown = _joined(grown, f"it has not grown in the {ago(still)} since it was first looked at")
+        elif pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
             self._note(name, unit, pace, now)
             return "ready", _joined(silent or grown, UNSEEN)
         error = seen.errors.get(name, "")
         return ("failed" if error else "stopped"), _joined(
             error or "no process writes its log", silent or grown
         )
+
+    def _still(self, log: Path | None, now: float) -> float:
+        """For how many seconds a log that may be a copy was looked at without growing; 0.0 of any other."""
+        if log is None or not self._times.may_be_copied(log):
+            return 0.0
+        return now - self._looked.setdefault(log, now)
 
     def _grown(self, unit: Unit, now: float) -> str:
         """When the log of a unit last grew, in words; "" without a log."""
@@ -237,7 +250,7 @@ class Services:
         size, written = self._times(unit.log)
         if not size and not written:
             return "its log was removed"
-        how = "was written, or copied," if self._times.may_be_copied(unit.log) else "last grew"
+        how = MAY_BE_COPIED if self._times.may_be_copied(unit.log) else "last grew"
         return f"its log {how} {ago(now - written)} ago"
 
     def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:

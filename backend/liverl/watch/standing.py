@@ -15,14 +15,16 @@ from liverl.offline.doctor.silence import HANGS
 from liverl.util.plural import quantity
 from liverl.watch.scene import Scene
 from liverl.watch.settings import Settings
-from liverl.watch.units import UNSEEN
+from liverl.watch.units import MAY_BE_COPIED, UNSEEN
 from liverl.watch.verdicts import Judgement
 
 NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 NOT_HERE = "nothing of it runs here"
 READING = f"{NOT_HERE}; its logs are being read, which may tell how it ended"
 ONLY_METRICS = "its metrics were lately written, or copied; its trainer is not visible from here"
-ONLY_LOGS = "logs were lately written, or copied; none of their processes is visible from here"
+ONLY_LOGS = "logs are being written; none of their processes is visible from here"
+COPIES = "lately written, or copied: no process here has them open, and none has been seen to grow"
+ONLY_COPIES = f"logs were {COPIES}"
 UNKNOWN_KIND = (
     "it runs; its processes are of no kind that is known, and no steps were found: they are read from lines like "
     "step:1 - critic/score/mean:0.5, from metrics.jsonl and from tensorboard's files"
@@ -97,14 +99,19 @@ def _phase(seen: Standing) -> str:
     up = [one for one in seen.services if one.state in _UP]
     if not up and not seen.replicas.items:
         return ONLY_METRICS
+    unseen = bool(up) and all(one.pid is None and MAY_BE_COPIED in one.why for one in up)
+    copies = unseen and not seen.replicas.items
     others = all(one.kind == "task" or (one.kind in _SERVERS and one.pid is None) for one in up)
     if seen.metrics is None and not seen.replicas.items and others:
+        if copies:
+            return ONLY_COPIES
         return ONLY_LOGS if all(one.pid is None for one in up) else UNKNOWN_KIND
     metrics, trials, total = seen.metrics, seen.trials, seen.settings.total
     trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}
     if trials.total:  # only they tell a rollout from an update
         trainer = verl_trainer_facts(metrics, trials, None)
-    return phase_words("running", seen.services, seen.replicas, trainer, total, trials)
+    words = phase_words("running", seen.services, seen.replicas, trainer, total, trials)
+    return f"by its logs {words}; these were {COPIES}" if copies else words
 
 
 def _all_steps(seen: Standing) -> bool:

@@ -20,6 +20,8 @@ STILL_S = (
     300.0  # seconds behind another trainer's log, after which one is left for that (an estimate: a long step)
 )
 UNSEEN = "its process is not visible from here"  # of a log that grew a moment ago
+# Of a log whose file alone says when it was written, and which was not seen to grow
+MAY_BE_COPIED = "was written, or copied,"
 MOST_LOGS = 40  # services that are logs only; of more the newest
 
 _SERVERS: dict[str, ServiceKind] = {"replica": "replica", "proxy": "proxy"}  # by the role of their logs

@@ -417,7 +417,7 @@ class LogSession:
             segment = view.document.segments[-1]
         number = total = at = None
         if view.cursor is not None and segment is not None and not view.follow:
-            at = view.document.time_of(view.cursor) if segment.times.known else None
+            at = view.document.shown_time_of(view.cursor) if segment.times.known else None
             if isinstance(view.document, Chain) and not self.filter.narrows:
                 number = segment.number(max(0, view.cursor.offset))
                 total = segment.number(segment.size)
@@ -480,7 +480,7 @@ def _border(document: Document, segment: Segment) -> str:
         return f"{name} was truncated; its earlier lines are lost"
     if any(other.path == segment.path for other in before):
         return f"{name} was replaced by a new file"
-    since = segment.times.times[0] if segment.times.known else None
+    since = segment.times.began
     clock = "" if since is None else time.strftime(", %Y-%m-%d %H:%M:%S", time.localtime(since))
     return f"{name}: generation {segment.generation} of {segment.service}{clock}"
 

@@ -1,21 +1,25 @@
-"""Reads from the lines of a log what they say of a training: the only place that knows these forms."""
+"""Reads from the lines of a log what they say of a training. What they look like stands in ``forms``."""
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, lru_cache
-from itertools import accumulate, islice, repeat
-from operator import le
+from itertools import accumulate, repeat
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from liverl.causes.quiet import forms
+from liverl.causes.quiet.block import Block, piece_end
 from liverl.causes.quiet.facts import Submitted, Told, joined
-from liverl.causes.read.loose import DOUBTFUL, Loose, Words
+from liverl.causes.quiet.forms import began_in, finishes, total_in
+from liverl.causes.quiet.looked_at import LOOKED_AT, with_needle, words
+from liverl.causes.quiet.turns import DONE, DONE_OF, done_of, name_of, turns, turns_of_all
+from liverl.causes.read.loose import DOUBTFUL, Loose
 from liverl.logs.prefixes import colourless, without_prefix
+from liverl.logs.ray_prefixes import repeated_in
 from liverl.model import Evidence
 from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
@@ -35,153 +39,6 @@ SEARCHED = 1 << 9  # lines of which it is remembered what was found in them,
 REMEMBERED = 4096  # and bytes of such a line
 MOST_BARS = 200  # bars with different totals that are remembered
 SHOWN = 200  # characters of a line that are kept
-_TRAINING = r"training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?"
-_WORDS = rf"(?:{_TRAINING}|episodes?(?: \[\d+/\d+\])?)"
-# tqdm's bars of a training; those of downloads and of maps over a data set have other names
-_BAR = late_pattern(
-    rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|"
-    r"[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \["
-    r"([^\]\r\n]{0,80})",
-    re.IGNORECASE,
-)
-_LOSSES = late_pattern(r"^\{'(?:loss|rewards?)': [^\n]*'epoch': ")
-_RATE = late_pattern(r"([\d.]{1,9})(s/it|it/s)")
-# A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one, or if the
-# log has the numbers that this Trainer prints.
-_NAMELESS = late_pattern(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
-# "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines; but not
-# "trial 7 of step 3: 80 tokens"
-_PLAIN_STEP = late_pattern(
-    r"(?:^|(?<!\bof)(?<!\bin)(?<!\bat)(?<!\bto)(?<!\bfor)[\s\[(|])"
-    r"(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}(\d{1,12})\b"
-    r"(?!\s{0,3}[/%])",
-    re.IGNORECASE,
-)
-# "step 25/100", "iteration      100/    1000 | consumed samples", "Step 25 of 100"
-_COUNTER = late_pattern(
-    r"(?:^|[\s\[(|])(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}"
-    r"(\d{1,12})\s{0,8}(?:/|of)\s{0,8}(\d{1,12})\b",
-    re.IGNORECASE,
-)
-_OTHER_COUNTS = late_pattern(
-    r"\b(?:eval|valid|test|warm|download|load|captur|epoch|prefill|decod|build|install|setup)", re.IGNORECASE
-)
-_MEASURED = late_pattern(
-    r"\b(?:loss|reward|lr|learning[ _]rate|grad[ _]norm|score|kl|acc|accuracy|consumed|elapsed|it/s|s/it|tokens)\b",
-    re.IGNORECASE,
-)
-_STEP = late_pattern(r"(?:^|[\s)\]])step:(\d{1,18}) - (\S[^\r\n]*)")
-_TOTAL = late_pattern(
-    r"Total (?:number of )?(?:training|train|optimization) steps\s{0,3}[:=]\s{0,3}([\d,]{1,18})",
-    re.IGNORECASE,
-)
-# verl's fully asynchronous trainer: its steps are versions of the parameters. Its "Total training steps" are prompts of
-# all epochs, its "global_steps" updates.
-_VERSIONS = late_pattern(r"\btotal_train_steps:?\s{1,3}(\d{1,12})\b")
-_KEY = late_pattern(
-    r"\b(total_training_steps|total_epochs|val_only)['\"]?(=|\s{0,3}:\s{0,3})['\"]?([A-Za-z0-9_.-]{1,20})"
-)
-_LOADER = late_pattern(r"Size of train dataloader:\s{0,3}(\d{1,12})")
-_BEGAN = late_pattern(
-    r"[Ss]etting global step to \d{1,18}, current_param_version to (\d{1,18})|"
-    r"[Ss]etting global step to (\d{1,18})|(Training from scratch)"
-)
-_FROM = late_pattern(r"(?:Resuming from|Load from checkpoint folder:|Found checkpoint:) (\S+?),?(?:\s|$)")
-_SERVER = late_pattern(r"Job submission server address: (\S+)")
-_SUBMITTED = late_pattern(r"Job '([^'\s]{1,200})' submitted successfully")
-_ENDED = late_pattern(r"Job '([^'\s]{1,200})' (succeeded|failed|was stopped)")
-_SLURM = late_pattern(r"^Submitted batch job (\d{1,12})\b")
-_KUBERNETES = late_pattern(r"^([\w-]{0,20}job(?:\.[\w.-]{1,60})?/[\w.-]{1,200}) created\b")
-_BACKGROUND = late_pattern(
-    r"^nohup: (?:ignoring input|appending output)|^\++ (?:nohup|setsid|disown|tmux new\S* -d|screen -d)\b"
-)
-_USED_UP = late_pattern(
-    r"\bdata(?:set|loader| loader)? (?:is |was |has been )?(?:exhausted|used up)|"
-    r"\bno more (?:data|batches|samples|prompts)\b|\bout of (?:data|samples|prompts)\b",
-    re.IGNORECASE,
-)
-# A trainer says that it has made all its steps.
-_FINISHED = late_pattern(
-    r"Final validation metrics|training finished at global step|"
-    r"\btraining (?:has )?(?:is |been )?(?:completed?|finished|done)\b(?! step)",
-    re.IGNORECASE,
-)
-# wandb says "View run at" at its beginning.
-_CLOSED = late_pattern(
-    r"wandb: (?:Run summary|Run history|finished|Synced|Find logs at|\U0001f680 View run (?!at ))|"
-    r"^real\s+\d+m|^Job '[^'\n]{1,200}' succeeded"
-)
-# What a script prints when its trainer has ended. A model's commands print it too: only lines without the prefix of
-# an actor and without the level of a logger count.
-_EXITED = late_pattern(
-    r"\b(?:(?:exit(?:ed)?|finished)(?: with)?(?: exit)?(?: code| status)?|"
-    r"(?:completed|done|ended) with (?:exit )?(?:code|status))[ :=]{1,3}0\b(?![.\d/%])",
-    re.IGNORECASE,
-)
-_FAILED = late_pattern(
-    r"\b(?:exit(?:ed)?(?: with)?(?: non-zero)?(?: exit)?(?: code| status)?|"
-    r"(?:finished|completed|done|ended|failed) with (?:non-zero )?(?:exit )?(?:code|status))"
-    r"[ :=]{1,3}[1-9]\d{0,2}\b(?![.\d/%])|\*\*\* \[[^\]\n]{1,120}\] Error [1-9]",
-    re.IGNORECASE,
-)
-_LOGGED = late_pattern(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
-# A line that ``_EXITED`` or ``_FAILED`` matches has one of these words. A digit in it says whether it was a success.
-_DECIDED_BY_DIGITS = late_pattern(rb"exit|code|status|inished|\*\*\* \[", re.IGNORECASE)
-# verl prints it in its last step, which its bar may not show any more.
-_FINAL = "Final validation metrics"
-_TRAINS = late_pattern(
-    r"train and validate dataloader initialized|'actor_rollout_ref'|Initial validation metrics|"
-    r"\bmain_(?:ppo|dapo)\b|\bverl\.trainer\b|\bTrainRayActor pid=|Training Progress:"
-)
-# A line that is looked at contains one of these, and matches ``_LOOKED_AT``: to search for texts is quicker.
-_NEEDLES = tuple(
-    (
-        b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created;"
-        b"nohup;+ ;xhausted;used up;*** [;'epoch';XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;"
-        b"status;actor_rollout;main_;verl.trainer;TrainRayActor"
-    ).split(b";")
-)
-_LOOKED_AT = late_pattern(
-    rb"tep[:=#\[ ]|train_steps |teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|"
-    rb"val_only|"
-    rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
-    rb"Job '|Job submission|Submitted batch| created|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
-    rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
-    rb"real[\t ]|'epoch': |"
-    rb"exit|Exit|EXIT|finished|\*\*\* \[|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|"
-    rb"TrainRayActor",
-)
-# What one of ``_LOOKED_AT`` contains
-_CORES = (
-    *("tep:", "tep=", "tep#", "tep[", "tep ", "train_steps ", "teps:", "teps ", "teps=", "STEP", "teration"),
-    *(
-        "iter ",
-        "iter:",
-        "iter=",
-        "%|",
-        "total_training_steps",
-        "total_epochs",
-        "val_only",
-        "train dataloader",
-    ),
-    *("validate dataloader", "rom scratch", "global step to", "esuming from", "checkpoint folder:"),
-    *("Found checkpoint:", "Job '", "Job submission", "Submitted batch", " created", "nohup", "+ setsid"),
-    *("+ disown", "+ tmux", "+ screen", "xhausted", "used up", "o more ", "out of data", "out of samples"),
-    *("out of prompts", "wandb: ", "alidation metrics", "raining finished", "raining has", "raining is"),
-    *(
-        "raining been",
-        "raining complete",
-        "raining done",
-        "real\t",
-        "real ",
-        "'epoch': ",
-        "exit",
-        "Exit",
-        "EXIT",
-    ),
-    *("finished", "*** [", "with code", "with status", "'actor_rollout_ref'", "main_ppo", "main_dapo"),
-    *("verl.trainer", "TrainRayActor"),
-)
 # What a part of a line is, as one byte: parts end with a newline or a carriage return. TELLING is one with a needle
 # that has told something; a part with BARS is a bar and tells nothing else: of one without a name, of the training
 # (verl's), of another trainer
@@ -190,28 +47,10 @@ _BARS = {"": 3, "bar": 4, "counted": 5}
 _FEW_BARS = 8  # of fewer each is read
 # Bars of one kind, with silent parts between them, and all others that are not silent
 _RUNS = late_pattern(rb"([\x03-\x05])(?:\x01*+\1){7,}+|[^\x01]")
-_DONE = late_pattern(rb"\| {0,3}(\d{1,12})/")
-_DONE_OF = late_pattern(rb"\| {0,3}(\d{1,12})/(\d{1,12})")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _ONES = bytes.maketrans(b"023456789", b"111111111")
 _ENDS = bytes.maketrans(b"\r", b"\n")
 _ZEROS_AND_ENDS = bytes.maketrans(b"123456789\r", b"000000000\n")
-
-
-@cache
-def _words() -> Words:
-    return Words(_CORES)
-
-
-def _name_of(bar: str) -> str:
-    """As what a bar with this name counts the training."""
-    return "bar" if bar.lower() == "training progress" else "counted"
-
-
-@lru_cache(maxsize=64)
-def _done_of(total: bytes) -> re.Pattern[bytes]:
-    """Finds how far bars of this total have come."""
-    return re.compile(rb"\| {0,3}(\d{1,12})/%b \[" % total)
 
 
 def _places(codes: bytes, code: int) -> Iterator[int]:
@@ -221,97 +60,11 @@ def _places(codes: bytes, code: int) -> Iterator[int]:
         place = codes.find(code, place + 1)
 
 
-def _turns(done: Sequence[int]) -> set[int]:
-    """Of the numbers that a bar has shown, in their order, the places of those that tell as much as all of them: the
-    first and the last one, the last beginning anew, the last step, and what stands before these two."""
-    last = len(done) - 1
-    if all(map(le, done, islice(done, 1, None))):
-        step = bisect_left(done, done[last])
-        return {0, max(0, step - 1), step, last}
-    begun = next(place for place in range(last, 0, -1) if done[place] < done[place - 1])
-    step = next((place for place in range(last, 0, -1) if done[place] > done[place - 1]), 0)
-    return {0, begun - 1, begun, max(0, step - 1), step, last}
-
-
-def _turns_of_all(bars: Sequence[tuple[bytes, bytes]]) -> set[int]:
-    """Likewise of the numbers and the totals of bars: of all bars, and of those of each total."""
-    done = [int(number) for number, _ in bars]
-    places = _turns(done)
-    of_total: dict[bytes, list[int]] = {}
-    for place, (_, total) in enumerate(bars):
-        of_total.setdefault(total, []).append(place)
-    for those in of_total.values():
-        places.update(those[turn] for turn in _turns([done[place] for place in those]))
-    return places
-
-
-def _piece_end(data: bytes, begin: int, size: int) -> int:
-    """Where a piece of about ``size`` bytes, of some lines, ends that begins at ``begin``."""
-    least, most = begin + size, begin + 2 * size
-    place = (
-        data.find(b"\n", least, most) + 1 or data.find(b"\r", least, most) + 1 or data.find(b"\n", most) + 1
-    )
-    return place or len(data)
-
-
-class _Block:
-    """The parts of a piece of ``data``, its bytes from ``first`` to ``last``; ``data`` begins at byte ``offset`` of the
-    log. ``shapes``: each as long as its part; ``loose``: see ``Listening._coded``."""
-
-    def __init__(
-        self, data: bytes, first: int, last: int, offset: int, shapes: list[bytes], loose: list[bytes]
-    ) -> None:
-        self.data, self.offset, self.shapes, self.loose = data, offset, shapes, loose
-        self._first, self._last = first, last
-        self._number, self._begin = 0, first  # a part, and where it begins
-        self._line = range(0)  # where the line begins and ends that was asked for last
-
-    @property
-    def piece(self) -> bytes:
-        """Its bytes."""
-        return self.data[self._first : self._last]
-
-    def begin(self, number: int) -> int:
-        """Where a part begins in ``data``. Quick if those are asked for one after another."""
-        if number < self._number:
-            self._number, self._begin = 0, self._first
-        self._begin += sum(map(len, self.shapes[self._number : number])) + number - self._number
-        self._number = number
-        return self._begin
-
-    def part(self, number: int) -> bytes:
-        """A part without what ends it."""
-        begin = self.begin(number)
-        return self.data[begin : begin + len(self.shapes[number])]
-
-    def line(self, number: int) -> tuple[int, int]:
-        """Where the line of a part begins and ends in the log."""
-        begin = self.begin(number)
-        if not (self._line.start <= begin <= self._line.stop and self._line):
-            end = self.data.find(b"\n", begin)
-            self._line = range(self.data.rfind(b"\n", 0, begin) + 1, len(self.data) if end < 0 else end)
-        return self.offset + self._line.start, self.offset + self._line.stop
-
-
 def _may_tell_an_exit(line: bytes) -> bool:
     """Whether a line that differs from this one in the values of digits only may tell an exit code."""
     line = line[:LONGEST]
     zeros, ones = (colourless(line.translate(made).decode("utf-8", "replace")) for made in (_ZEROS, _ONES))
-    return _EXITED.search(zeros) is not None or _FAILED.search(ones) is not None
-
-
-def _with_needle(lines: Sequence[bytes]) -> set[int]:
-    """The numbers of the lines in which a needle stands."""
-    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    text = b"\n".join(lines)
-    found = set()
-    for needle in _NEEDLES:
-        place = text.find(needle)
-        while place >= 0:
-            number = bisect_right(begins, place) - 1
-            found.add(number)
-            place = text.find(needle, begins[number + 1])
-    return found
+    return forms.EXITED.search(zeros) is not None or forms.FAILED.search(ones) is not None
 
 
 def _nothing(_: Any) -> None:
@@ -329,12 +82,12 @@ class _Part(NamedTuple):
 
 def _parts(line: bytes) -> tuple[_Part, ...]:
     """The parts of a line, none if it tells nothing."""
-    if not _LOOKED_AT.search(line):
+    if not LOOKED_AT.search(line):
         return ()
     text = colourless(line[:LONGEST].decode("utf-8", "replace")).strip()
     if not text:
         return ()
-    prefix, rest = without_prefix(text)
+    prefix, rest = without_prefix(repeated_in(text)[0])
     return (_Part(rest.strip(), not prefix, {}),)
 
 
@@ -360,7 +113,7 @@ class Listening:
         self._codes: dict[bytes, int] = {}
         self._silent_long: set[int] = set()  # of longer ones the 64-bit hash
         self._telling_long: set[int] = set()
-        self._loose = Loose(_words(), _ENDS)
+        self._loose = Loose(words(), _ENDS)
         self._piece = LEAST
         self._mostly_loose = False  # all parts of the last piece were silent, most by their loose shapes only
         # By their lines: starts of a program print many that are equal.
@@ -447,7 +200,7 @@ class Listening:
         """Read further whole lines. ``offset``: where they begin in the log."""
         begin = 0
         while begin < len(data):
-            end = _piece_end(data, begin, self._piece)
+            end = piece_end(data, begin, self._piece)
             piece = data[begin:end]
             if self._mostly_loose and self._is_silent(piece):
                 begin = end
@@ -456,7 +209,7 @@ class Listening:
             codes, loose = self._coded(piece, shapes)
             self._piece = PIECE if codes.count(_UNKNOWN) <= len(codes) // SOME else LEAST
             if codes.count(_SILENT) < len(codes):
-                self._hear(_Block(data, begin, end, offset, shapes, loose), codes)
+                self._hear(Block(data, begin, end, offset, shapes, loose), codes)
             begin = end
         self._read_to = max(self._read_to, offset + len(data))
 
@@ -483,12 +236,12 @@ class Listening:
         self._mostly_loose = unknown > len(codes) // 2 and codes.count(_SILENT) == len(codes)
         return codes, loose
 
-    def _hear(self, block: _Block, codes: bytes) -> None:
+    def _hear(self, block: Block, codes: bytes) -> None:
         """Read the parts that are not silent."""
         shapes = block.shapes
         unknown = [number for number in _places(codes, _UNKNOWN) if not self._is_long(shapes[number])]
         parts = {number: block.part(number) for number in unknown}
-        with_needle = {unknown[n] for n in _with_needle([*parts.values()])}
+        telling = {unknown[n] for n in with_needle([*parts.values()])}
         place = 0
         while (run := _RUNS.search(codes, place)) is not None:
             first, place = run.span()
@@ -496,7 +249,7 @@ class Listening:
                 self._run_of_bars(block, codes, first, place)
             elif first in parts:
                 # Others may be bars like this one
-                if self._learn(block, first, may_tell=first in with_needle):
+                if self._learn(block, first, may_tell=first in telling):
                     codes, block.loose = self._coded(block.piece, shapes)
             elif self._is_telling(codes[first], shapes[first]) and not self._tells(block, first):
                 self._remember(block, first, _SILENT)  # what it tells is no news any more
@@ -510,7 +263,7 @@ class Listening:
         """Whether it is a long one that is known."""
         return len(shape) > SHAPED and (hash(shape) in self._silent_long or hash(shape) in self._telling_long)
 
-    def _learn(self, block: _Block, number: int, *, may_tell: bool) -> bool:
+    def _learn(self, block: Block, number: int, *, may_tell: bool) -> bool:
         """Read an unknown part, and remember what it is; whether it is the first bar of a kind."""
         loose = block.loose[number] if block.loose else self._loose.near(block.part(number))
         known = self._codes.get(block.shapes[number]) or self._loose.get(loose)  # by one above it
@@ -525,10 +278,10 @@ class Listening:
         code = self._bar_code(block.part(number)) if self._only_bar else _TELLING
         return self._remember(block, number, code)
 
-    def _remember(self, block: _Block, number: int, code: int) -> bool:
+    def _remember(self, block: Block, number: int, code: int) -> bool:
         """Remember what a part is; whether it is a bar that is remembered by its loose shape."""
         shape, line = block.shapes[number], block.part(number)
-        if code == _SILENT and _DECIDED_BY_DIGITS.search(line) and _may_tell_an_exit(line):
+        if code == _SILENT and forms.DECIDED_BY_DIGITS.search(line) and _may_tell_an_exit(line):
             return False
         if code != _TELLING and block.loose:
             known = self._loose.learn(block.loose[number], line, code, () if code == _SILENT else (b"%|",))
@@ -547,34 +300,34 @@ class Listening:
 
     def _bar_code(self, line: bytes) -> int:
         """What a part is that is known to tell nothing but its bars."""
-        if len(line) > SHAPED or len(_DONE.findall(line)) != 1 or _may_tell_an_exit(line):
+        if len(line) > SHAPED or len(DONE.findall(line)) != 1 or _may_tell_an_exit(line):
             return _TELLING
         text = colourless(line.decode("utf-8", "replace"))
-        bars = _BAR.findall(text)
-        if len(_NAMELESS.findall(text)) != 1 or len(bars) > 1 or _FINAL in text:
+        bars = forms.BAR.findall(text)
+        if len(forms.NAMELESS.findall(text)) != 1 or len(bars) > 1 or forms.FINAL in text:
             return _TELLING
         if not bars:
             return _BARS[""]
-        return _BARS[_name_of(bars[0][0])] if _RATE.search(bars[0][3]) else _TELLING
+        return _BARS[name_of(bars[0][0])] if forms.RATE.search(bars[0][3]) else _TELLING
 
-    def _run_of_bars(self, block: _Block, codes: bytes, first: int, last: int) -> None:
+    def _run_of_bars(self, block: Block, codes: bytes, first: int, last: int) -> None:
         """Read of many bars those that tell anything: where one begins anew, how far it has come, and the last one."""
         begin = block.begin(first)
         end = block.begin(last - 1) + len(block.shapes[last - 1])
         numbers: Sequence[int] = range(first, last)
         if codes.count(_SILENT, first, last) > 0:
             numbers = [number for number in numbers if codes[number] != _SILENT]
-        total = _DONE_OF.search(block.data, begin, end)
-        done = [] if total is None else [*map(int, _done_of(total[2]).findall(block.data, begin, end))]
+        total = DONE_OF.search(block.data, begin, end)
+        done = [] if total is None else [*map(int, done_of(total[2]).findall(block.data, begin, end))]
         if len(done) == len(numbers):
-            places = _turns(done)
+            places = turns(done)
         else:
-            every = _DONE_OF.findall(block.data, begin, end)
-            places = _turns_of_all(every) if len(every) == len(numbers) else {*range(len(numbers))}
+            every = DONE_OF.findall(block.data, begin, end)
+            places = turns_of_all(every) if len(every) == len(numbers) else {*range(len(numbers))}
         for place in sorted(places):
             self._tells(block, numbers[place], only_bar=True)
 
-    def _tells(self, block: _Block, number: int, *, only_bar: bool = False) -> bool:
+    def _tells(self, block: Block, number: int, *, only_bar: bool = False) -> bool:
         """Read a part; whether it, or one that differs in the values of digits only, tells anything. ``only_bar``: it
         is known to be a bar that tells nothing else."""
         self._heard, self._only_bar = False, only_bar
@@ -615,11 +368,11 @@ class Listening:
         if "%|" not in text:
             self._words(text, end, own=own)
             return
-        for bar in _BAR.finditer(text):
-            self._bar(_name_of(bar[1]), int(bar[2]), int(bar[3]), end)
-            if (rate := _RATE.search(bar[4])) is not None and float(rate[1] or 0) > 0.0:
+        for bar in forms.BAR.finditer(text):
+            self._bar(name_of(bar[1]), int(bar[2]), int(bar[3]), end)
+            if (rate := forms.RATE.search(bar[4])) is not None and float(rate[1] or 0) > 0.0:
                 self._found["rate"] = float(rate[1]) if rate[2] == "s/it" else 1.0 / float(rate[1])
-        for nameless in _NAMELESS.finditer(text):
+        for nameless in forms.NAMELESS.finditer(text):
             self._nameless_bar(int(nameless[1]), int(nameless[2]))
         if self._only_bar:
             return
@@ -629,22 +382,24 @@ class Listening:
 
     def _words(self, text: str, end: int, *, own: bool) -> None:
         """Read what a line says beside bars."""
-        if (match := self._match(_STEP, text)) is not None:
+        if (match := self._match(forms.STEP, text)) is not None:
             self._step(int(match[1]), match[2], end)
-        elif (match := self._match(_VERSIONS, text)) is not None:
+        elif (match := self._match(forms.VERSIONS, text)) is not None:
             self._found["trains"], self._signs_at = True, end
             self._tell(total=int(match[1]) or None)
-        elif (match := self._match(_TOTAL, text)) is not None:
+        elif (match := self._match(forms.TOTAL, text)) is not None:
             if self._steps or self._plain or (self._bars is not None and self._bars[1] > self._bars[0]):
                 self._clear()  # another trainer begins
             self._found["trains"], self._signs_at = True, end
             self._tell(total=int(match[1].replace(",", "")) or None)
-        elif self._match(_LOSSES, text):
+        elif self._match(forms.LOSSES, text):
             self._losses = self._found["trains"] = True
             self._signs_at = end
-        elif (match := self._search(_COUNTER, text)) is not None and _counts_training(text, match.end()):
+        elif (match := self._search(forms.COUNTER, text)) is not None and forms.counts_training(
+            text, match.end()
+        ):
             self._bar("counted", int(match[1]), int(match[2]), end)
-        elif (match := self._search(_PLAIN_STEP, text)) is not None and _counts_training(
+        elif (match := self._search(forms.PLAIN_STEP, text)) is not None and forms.counts_training(
             text, match.end(), alone=False
         ):
             self._heard = True
@@ -689,9 +444,9 @@ class Listening:
 
     def _keys(self, text: str) -> None:
         """Values of the configuration that a trainer has printed, or of a command line."""
-        pairs = self._found_in.get(_KEY)
+        pairs = self._found_in.get(forms.KEY)
         if pairs is None:
-            pairs = self._found_in[_KEY] = _KEY.findall(text)
+            pairs = self._found_in[forms.KEY] = forms.KEY.findall(text)
         for name, sign, value in pairs:
             self._heard = True
             if name == "val_only":
@@ -701,27 +456,27 @@ class Listening:
                 self._tell(**{key: int(value)})
 
     def _places(self, text: str, end: int) -> None:
-        if (match := self._match(_LOADER, text)) is not None:
+        if (match := self._match(forms.LOADER, text)) is not None:
             self._tell(batches=int(match[1]))
-        if (match := self._match(_BEGAN, text)) is not None:
+        if (match := self._match(forms.BEGAN, text)) is not None:
             self._signs_at = end
             began = int(match[1] or match[2] or 0)
             self._tell(began=began)
             self._on_resumed(began)
-        if (match := self._match(_FROM, text)) is not None:
+        if (match := self._match(forms.FROM, text)) is not None:
             self._tell(checkpoint=match[1])
 
     def _submissions(self, text: str) -> None:
-        if (match := self._match(_SERVER, text)) is not None:
+        if (match := self._match(forms.SERVER, text)) is not None:
             self._server = match[1]
-        elif (match := self._match(_SUBMITTED, text)) is not None:
+        elif (match := self._match(forms.SUBMITTED, text)) is not None:
             self._job(Submitted("ray", match[1], self._server))
-        elif (match := self._match(_ENDED, text)) is not None:
+        elif (match := self._match(forms.ENDED, text)) is not None:
             job = self._jobs.get(match[1], Submitted("ray", match[1], self._server))
             self._job(msgspec.structs.replace(job, end=match[2].removeprefix("was ")))
-        elif (match := self._match(_SLURM, text)) is not None:
+        elif (match := self._match(forms.SLURM, text)) is not None:
             self._job(Submitted("slurm", match[1]))
-        elif (match := self._match(_KUBERNETES, text)) is not None:
+        elif (match := self._match(forms.KUBERNETES, text)) is not None:
             self._job(Submitted("kubernetes", match[1]))
 
     def _job(self, job: Submitted) -> None:
@@ -729,33 +484,26 @@ class Listening:
         self._prove(job.id)
 
     def _signs(self, text: str, *, own: bool) -> None:
-        if self._match(_BACKGROUND, text) and "background" not in self._found:
+        if self._match(forms.BACKGROUND, text) and "background" not in self._found:
             self._tell(background=text[:SHOWN])
-        if self._match(_USED_UP, text):
+        if self._match(forms.USED_UP, text):
             self._tell(used_up=text[:SHOWN])
-        if _FINAL in text and self._bars is not None and self._bars[1] + 1 == self._found.get("bar"):
+        if forms.FINAL in text and self._bars is not None and self._bars[1] + 1 == self._found.get("bar"):
             self._bars = self._bars[0], self._bars[1] + 1
             self._prove("step")
-        finished = self._match(_FINISHED, text) is not None
+        finished = self._match(forms.FINISHED, text) is not None
         if finished:
             self._found["finished"] = True
-        plain = own and self._search(_LOGGED, text) is None
-        exited = plain and self._search(_EXITED, text) is not None
-        if plain and self._search(_FAILED, text) is not None:
+        plain = own and self._search(forms.LOGGED, text) is None
+        exited = plain and self._search(forms.EXITED, text) is not None
+        if plain and self._search(forms.FAILED, text) is not None:
             self._tell(failed=text[:SHOWN])
             self._found["failed_at"] = self._at
-        if finished or exited or self._match(_CLOSED, text):
+        if finished or exited or self._match(forms.CLOSED, text):
             self._tell(closed=text[:SHOWN])
             self._found["closed_at"] = self._at
-        if not self._found.get("trains") and self._match(_TRAINS, text):
+        if not self._found.get("trains") and self._match(forms.TRAINS, text):
             self._found["trains"] = True  # once and for all: later lines like this one tell nothing
-
-
-def _counts_training(text: str, behind: int, *, alone: bool = True) -> bool:
-    """Whether "step 3/20" counts a training: it stands alone, or with what the step measured. Scripts number their own
-    parts in the same way. ``alone``: it may stand alone."""
-    rest = text[behind:].strip(" .])|=-#*_~\u2500\u2501\u2550")
-    return not _OTHER_COUNTS.search(text) and (_MEASURED.search(rest) is not None if rest else alone)
 
 
 def read_told(path: str | os.PathLike[str], start: int = 0, shown: str = "") -> Told:
@@ -797,21 +545,3 @@ def _listen(listening: Listening, file: BinaryIO, begin: int, end: int) -> None:
         listening.hear(block[: cut or len(block)], at - len(block))
         rest = block[cut:] if cut else b""
     listening.hear(rest, at - len(rest))
-
-
-def total_in(line: str) -> int | None:
-    """The number of all steps, if the line of a trainer tells it. verl's fully asynchronous trainer first tells another
-    one: the later line counts."""
-    match = _VERSIONS.search(line) or _TOTAL.search(line)
-    return (int(match[1].replace(",", "")) or None) if match is not None else None
-
-
-def began_in(line: str) -> int | None:
-    """The step at which a training begins, 0 from scratch, if the line tells it."""
-    match = _BEGAN.search(line)
-    return None if match is None else int(match[1] or match[2] or 0)
-
-
-def finishes(line: str) -> bool:
-    """Whether a trainer says in this line that it has made all its steps."""
-    return _FINISHED.search(line) is not None

@@ -25,12 +25,12 @@ def last_tracebacks(kept: Iterable[Record], tail: Sequence[Record]) -> Iterator[
     last are no plain lines. ``tail``: all records of the end of the log; tracebacks before it are passed over."""
     if not tail:
         return
-    said: dict[tuple[str, int | None], int] = {}  # of each writer the place of its last plain line
+    said: dict[tuple[str, int | None, bool], int] = {}  # of each writer the place of its last plain line
     for record in tail:
         if _is_plain(record):
-            said[record.writer, record.rank] = record.offset
+            said[record.voice] = record.offset
     for record in kept:
-        spoken = said.get((record.writer, record.rank), -1)
+        spoken = said.get(record.voice, -1)
         if record.kind == "traceback" and tail[0].offset <= record.offset > spoken:
             yield record.offset
 

@@ -8,9 +8,11 @@ from liverl.causes.finding import Evidence
 from liverl.causes.match import Match
 from liverl.causes.signature import Signature
 from liverl.causes.verdict.chain import kind, telling
+from liverl.causes.verdict.main_program import printed
 from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Raised, Record
+from liverl.logs.tracebacks import breaks_off
 from liverl.util.late_pattern import late_pattern
 
 OF_A_REQUEST = 5  # the weight of an error that a server handled
@@ -48,13 +50,18 @@ _VALIDATION = late_pattern(r"\d{1,9} validation errors? for ")
 
 
 def first_error(moments: Sequence[Moment]) -> Moment | None:
-    """The error that ended something, by rules of thumb: by how much it tells, then by time."""
+    """The error that ended something, by rules of thumb: by how much it tells, then by time. What a program printed of
+    exceptions that it had caught gives way to the one of which it died."""
     best: tuple[int, Moment] | None = None
     for moment in moments:
         rank = weight_of(moment)
         if rank is not None and (best is None or rank < best[0]):
             best = rank, moment
-    return None if best is None else best[1]
+    if best is None or not printed(best[1].record):
+        return None if best is None else best[1]
+    own = best[1].log, best[1].record.voice
+    died = (m for m in moments if m.ended and (m.log, m.record.voice) == own and weight_of(m) == best[0])
+    return next(died, best[1])
 
 
 def weight_of(moment: Moment) -> int | None:
@@ -157,6 +164,8 @@ def line_of(record: Record, matched: Sequence[Match]) -> str:
 def told_of(record: Record, matched: Sequence[Match]) -> str:
     """That line, and for an exception without words the place where it was raised."""
     line = line_of(record, matched)
+    if not record.raised and (frame := breaks_off((record.text, *record.more))):
+        return f"a traceback that breaks off at {frame}"
     if not record.raised or any("ended-first" in match.signature.facts for match in matched):
         return line
     return line + _place(record.raised[telling(record.raised)])

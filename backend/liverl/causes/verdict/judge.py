@@ -109,7 +109,8 @@ def judge(
             if requests is not None:
                 return Verdict(None, (), (requests, *_symptoms(None, fatal, alive)))
             cause, more = unexplained(told, failed, logs, counted)
-    symptoms = _symptoms(cause, fatal if over else [], alive)
+    late = [] if known else _warned_last(logs, open_hits)
+    symptoms = _symptoms(cause, [*fatal, *late] if over else [], alive)
     if over and cause is not None:
         symptoms = (*symptoms, *other_errors(moments, cause))[:SYMPTOMS]
         cause = _with_supposed(cause, supposed)
@@ -166,6 +167,22 @@ def _harmless(moment: Moment, match: Match) -> bool:
     """Whether a server only logged a general error, or only warned, and was well at the end of its log."""
     general = match.signature.role == "general" or moment.record.level == "warning"
     return moment.outlived and general
+
+
+def _warned_last(logs: Sequence[LogRecords], hits: Sequence[Hit]) -> list[Hit]:
+    """The causes in warnings behind the last sign of health of their log: they may be what ended it."""
+    healthy = {
+        log.log: max((one.offset for one in log.records if one.kind == "healthy"), default=-1) for log in logs
+    }
+    return [
+        (moment, match)
+        for moment, match in hits
+        if match.signature.role == "cause"
+        and match.signature.fails == "process"
+        and moment.record.level == "warning"
+        and _harmless(moment, match)
+        and moment.record.offset > healthy[moment.log]
+    ]
 
 
 def _went_well(moment: Moment) -> bool:

@@ -44,13 +44,16 @@ def timeline(logs: Sequence[LogRecords], matcher: Matcher | None = None) -> list
     for place, log in enumerate(logs):
         times = _times(log)
         survived = _survived(log)
-        well = _ends_well(log.records)
+        ends_well = _ends_well(log.records)
+        spoke_last = _healthy_voices(log.records)
         last = frozenset(log.last_tracebacks)
         matched = [matcher.of(record) for record in log.records]
         retried = set(_retried(log.records, matched))
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
             outlasted = survived[position] or position in retried
-            above = log.records[position - 1] if position else None
+            above = _above(log.records, position)
+            silent = record.torn or spoke_last.get(record.voice, -1) < record.offset
+            well = ends_well and not (silent and _ends_its_program(record, above))
             is_last = record.offset in last and not (outlasted or well)
             ended = is_last and of_the_main_program(record, above)
             moment = Moment(log.log, record, at, matched[position], outlasted, well, ended, is_last)
@@ -77,18 +80,37 @@ def _survived(log: LogRecords) -> list[bool]:
     """Of each record, whether enough healthy ones follow it: a step's metrics count for the whole log, since the run
     went on; other signs count for the process that gave them. A process that failed may answer a few more requests (a
     probe per second) before it is gone; a server whose start is complete has survived what its start complained of."""
-    after: dict[str, int] = {}
+    after: dict[object, int] = {}
     stepped = False
     result = []
-    for record in reversed(log.records):
+    for position in range(len(log.records) - 1, -1, -1):
+        record = log.records[position]
         if record.kind == "healthy":
             counts = progress_of(record.text)
             stepped = stepped or counts > SURVIVED
             started = SURVIVED + 1 if record.text.startswith(STARTED) else 0
-            after[record.writer] = after.get(record.writer, 0) + max(counts, started, 1 + record.repeated)
+            for voice in (record.writer, record.voice):
+                after[voice] = after.get(voice, 0) + max(counts, started, 1 + record.repeated)
         enough = 0 if record.end <= log.survived else SURVIVED
-        result.append(stepped or after.get(record.writer, 0) > enough)
+        ends = _ends_its_program(record, _above(log.records, position))
+        signs = 0 if ends and record.torn else after.get(record.voice if ends else record.writer, 0)
+        result.append(stepped or signs > enough)
     return result[::-1]
+
+
+def _above(records: Sequence[Record], position: int) -> Record | None:
+    return records[position - 1] if position else None
+
+
+def _ends_its_program(record: Record, above: Record | None) -> bool:
+    """Whether it is what an interpreter prints as it ends, and is told from what other processes wrote around it, whose
+    signs of health say nothing of its own."""
+    return record.kind == "traceback" and of_the_main_program(record, above)
+
+
+def _healthy_voices(records: Sequence[Record]) -> dict[object, int]:
+    """Where each process gave its last sign of health."""
+    return {record.voice: record.offset for record in records if record.kind == "healthy"}
 
 
 def _retried(records: Sequence[Record], matched: Sequence[Sequence[Match]]) -> Iterator[int]:

@@ -77,8 +77,8 @@ def _goes_on(moment: Moment, later: Moment, found: Mapping[int, OwnError]) -> bo
     return differs and _program(moment.record) == _program(later.record)
 
 
-def _writer(moment: Moment) -> tuple[str, str, int | None]:
-    return moment.log, moment.record.writer, moment.record.rank
+def _writer(moment: Moment) -> tuple[str, tuple[str, int | None, bool]]:
+    return moment.log, moment.record.voice
 
 
 def _program(record: Record) -> str:

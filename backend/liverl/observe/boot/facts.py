@@ -8,6 +8,7 @@ import msgspec
 
 from liverl.causes.quiet.told import began_in, finishes, total_in
 from liverl.engines.adapter.boot import BootLog
+from liverl.logs.ray_prefixes import repeated_in
 from liverl.util.late_pattern import late_pattern
 
 
@@ -128,7 +129,7 @@ def trainer_facts(facts: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
 
 def tensorboard_in(line: str) -> str:
     """The folder of event files that the line of verl's trainer names; empty for any other line."""
-    match = _TENSORBOARD.search(line) if "Saving tensorboard log to" in line else None
+    match = _TENSORBOARD.search(repeated_in(line)[0]) if "Saving tensorboard log to" in line else None
     return "" if match is None else match.group(1)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from liverl.logs.prefixes import colourless
+from liverl.logs.ray_prefixes import repeated_in
 from liverl.model import StepMetrics
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import JsonDecoder, decode_loose_json
@@ -20,7 +21,8 @@ _decode = JsonDecoder().decode
 def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
     """Return step and values of a console line ``[prefix] step:N - key:value - ...``; None if it is not one.
 
-    Colours and Ray's prefix are ignored; NaN and infinities are kept, other non-numbers dropped.
+    Colours, Ray's prefix and its note on merged lines are ignored; NaN and infinities are kept, other non-numbers
+    dropped.
     """
     if "step:" not in line:
         return None
@@ -28,7 +30,7 @@ def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
     if match is None:
         return None
     values: dict[str, float] = {}
-    for item in match.group(2).split(" - "):
+    for item in repeated_in(match.group(2))[0].split(" - "):
         name, _, number = item.rpartition(":")
         if name := name.strip():
             try:

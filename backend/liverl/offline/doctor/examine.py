@@ -17,6 +17,7 @@ from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
+from liverl.offline.doctor.ended_anyhow import ends_untold
 from liverl.offline.doctor.ends import end_of_metrics_not_told
 from liverl.offline.doctor.inputs import Input, collect, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
@@ -120,16 +121,18 @@ def examine(
             verdict.cause, tuple(one for one in verdict.guesses if one.id != RAY.id), verdict.symptoms
         )
     passed = errors_passed(reading.records, verdict, matcher)
+    untold = ends_untold(reading.records, verdict, matcher)
+    quoted = [one for one in (passed, untold) if one is not None]
     return Examination(
         verdict,
         files,
-        dict(_lines([*verdict.explanations, *([] if passed is None else [passed])])),
+        dict(_lines([*verdict.explanations, *quoted])),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
         (
             *(note for one in judged for note in one.notes),
             *(one.explanation for one in failed if one.is_usual),
             *(reading.notes(now) if verdict.cause is None and not silent else ()),
-            *([] if passed is None else [passed]),
+            *quoted,
         ),
         left_out,
         now,

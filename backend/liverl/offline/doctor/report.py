@@ -12,6 +12,7 @@ import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.diagnose.titles import sentences
+from liverl.offline.doctor.ended_anyhow import ENDED_ANYHOW
 from liverl.offline.doctor.examine import Examination
 from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
@@ -22,6 +23,7 @@ from liverl.util.ages import ago, clock
 Severity = Literal["info", "warning", "critical"]
 WIDTH = 100  # columns at most
 KINDS = 4  # of the files that are not listed one by one
+QUOTED = (PASSED, ENDED_ANYHOW)  # notes of which the lines are shown
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
@@ -172,7 +174,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
         lines += ["", "notes (no faults):"]
         for one in examination.notes:
             lines += _wrapped("  ", sentences(one.title, one.cause), width)
-            if one.id == PASSED:
+            if one.id in QUOTED:
                 lines += [f"    {_place(proof, examination)}: {proof.text}" for proof in one.evidence]
     lines += ["", "files:", *_files(examination.files)]
     return redact.value("\n".join(lines))
@@ -197,6 +199,8 @@ def _clean(examination: Examination) -> str:
     found, but = "nothing wrong was found", ""
     if any(one.id == PASSED for one in examination.notes):
         found, but = "no failure was found", "; the logs have errors that ended nothing (see the notes)"
+    elif any(one.id == ENDED_ANYHOW for one in examination.notes):
+        found, but = "no failure was found", "; actors or nodes of Ray ended, meant to or not (see the notes)"
     if not earlier:
         return f"{found}{but}"
     others = "one file of an earlier run was" if earlier == 1 else f"{earlier} files of earlier runs were"
