@@ -87,6 +87,7 @@ def test_a_run_whose_backend_is_gone_has_the_rewards_of_its_metrics(
     early = replace(last, state="running", rewards=Rewards(), at=130.0, result=None)
     (path / "snapshot.json").write_bytes(encode_snapshot(early))
     monkeypatch.setattr("liverl.offline.run_list.time.time", lambda: 1000.0)
+    monkeypatch.setattr("liverl.offline.left.anything_left", lambda _: state == "orphaned")
     (info,) = candidates(tmp_path)
     found = listed(replace(info, state=state))
     readings = FileReadings(path)

@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.model import Result, RewardCourse, Rewards, UnixTime
 from liverl.observe.metrics.rewards import RewardHistory, course_words, ends_words
+from liverl.offline.left import settled
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
 from liverl.util.decode import decode_json, decode_loose_json
@@ -60,6 +61,12 @@ class RunListed(msgspec.Struct, frozen=True):
     attempt: int | None = None
 
     @property
+    def standing(self) -> str:
+        """``state``; ``never started`` of a run that was only made, which counts as ``lost`` for scripts."""
+        never = self.state == "lost" and RunDir(Path(self.run_dir)).never_started
+        return "never started" if never else self.state
+
+    @property
     def attempt_words(self) -> str:
         """Which attempt its start and its time are of, where others came before it: they do not count."""
         return f"attempt {self.attempt}" if self.attempt is not None and self.attempt > 1 else ""
@@ -92,7 +99,8 @@ class RunListed(msgspec.Struct, frozen=True):
 
 
 def listed(info: RunInfo) -> RunListed:
-    """What the files of a run say of it."""
+    """What the files of a run say of it, and its processes where nothing else says its state."""
+    info = settled(info)
     run = RunDir(info.run_dir)
     ended = info.state in ("done", "failed", "stopped")
     result = run.read_result() if ended else None
