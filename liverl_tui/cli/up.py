@@ -15,6 +15,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
+from liverl.rundir.commands import run_words
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.plural import quantity
@@ -413,8 +414,13 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             from liverl.control.paths import unreachable
 
             raise unreachable(run.path, alive)
+        how = "already live"
+        if _stops(run):
+            if options.detach:
+                raise CliError(_not_yet(run, options), ExitCode.USAGE)
+            how = "stopping"
         return _show(
-            run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
+            run, options, f"run {run.name} is {how} (backend pid {alive.record.pid}); attached to it"
         )
     if result is None:
         from liverl.offline.left import standing
@@ -449,6 +455,28 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         )
     text = f"resuming run {run.name} as attempt {result.attempt + 1}{_from_where(run, changed)}"
     return _start(run, options, text, resume=True, changed=changed)
+
+
+def _stops(run: RunDir) -> bool:
+    """Whether a live run is being stopped; also if it has just ended. False where its backend does not say."""
+    from liverl.control import blocking
+    from liverl.control.messages import BackendDead, ControlError
+
+    try:
+        return blocking.snapshot(run.path).state not in ("starting", "running")
+    except BackendDead:
+        return run.read_result() is not None
+    except ControlError:
+        return False
+
+
+def _not_yet(run: RunDir, options: UpOptions) -> str:
+    """Why nothing is begun in a run that is being stopped: who starts it in the background would find it gone."""
+    again = options._replace(run=None, name=None, run_root=None, resume=str(run.path))
+    return (
+        f"run {run.name} is stopping; nothing was started. To wait for its end: liverl-tui wait --for done "
+        f"{run_words(run.path)}. To resume it then: {again.command_line()}{again.to_fill_in}"
+    )
 
 
 def _not_taken_over(run: RunDir, options: UpOptions, found: Standing) -> str:

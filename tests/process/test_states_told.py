@@ -17,6 +17,7 @@ from kit.cli import run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
+from liverl.plan.spec import StopStage
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.main import run as main
@@ -226,6 +227,26 @@ def test_a_new_run_starts_beside_one_of_which_nothing_is_left(make: Make) -> Non
     assert _only_orphan(candidates(run.run_dir.parent.parent), UpOptions()) is None
     other = backend_gone(lambda *services: make(*services, name="other"))
     assert _only_orphan(candidates(run.run_dir.parent.parent), UpOptions()) == RunDir(other.run_dir)
+
+
+def test_a_run_that_is_being_stopped_is_not_called_live(make: Make, cli: Callable[..., Told]) -> None:
+    """`up --resume --detach` said that it is already live, with exit code 0, and it ended a moment later."""
+    slow = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
+    run = make(toy("srv", "deaf", stop=slow))
+    run.start()
+    run.until("srv", "ready")
+    early = cli("archive", run.run_dir)
+    assert early.code == 2 and f"when it has ended: liverl-tui wait --for done {run.run_dir}" in early.err
+    live = cli("up", "--detach", "--resume", run.run_dir)
+    assert live.code == 0 and "is already live" in live.err
+    run.command("stop", now=False)
+    for arguments in (("--run", run.run_dir), ("--resume", run.run_dir)):
+        refused = cli("up", "--detach", *arguments)
+        assert (refused.code, refused.out) == (2, ""), refused
+        assert (
+            "is stopping; nothing was started. To wait for its end: liverl-tui wait --for done" in refused.err
+        )
+        assert f"To resume it then: liverl-tui up --detach --resume {run.run_dir}" in refused.err
 
 
 def test_what_was_never_started_is_not_archived(make: Make) -> None:

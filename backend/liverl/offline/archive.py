@@ -127,7 +127,7 @@ def _unfinished(run: RunDir, state: str) -> str:
             f"liverl-tui stop --run {shlex.quote(str(run.path))}"
         )
     where, words = "" if state == "live" else " on another host", run_words(run.path)
-    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait {words}"
+    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait --for done {words}"
 
 
 def _place(artifacts: Path, row: Row) -> str:
