@@ -92,7 +92,7 @@ def archive(run: RunDir, artifacts: Path, *, named: bool = False) -> Archived:
     state = settled(describe(run.path)).state
     if state in ("live", "elsewhere", "orphaned"):
         raise ArchiveError(_unfinished(run, state))
-    if run.never_started:
+    if run.never_started():
         raise ArchiveError(f"run {run.name} was never started: there is nothing to archive")
     snapshot = OfflineRun(run.path).poll()
     if snapshot is None:

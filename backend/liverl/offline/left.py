@@ -101,4 +101,4 @@ def _left(run_dir: Path, seen: Snapshot | None) -> Left:
     if (seen is not None and seen.state == "unsupervised") or anything_left(run_dir):
         return "services"
     began = seen is not None and seen.attempt > 0
-    return "never" if not began and RunDir(run_dir).never_started else "nothing"
+    return "never" if not began and RunDir(run_dir).never_started() else "nothing"

@@ -63,7 +63,7 @@ class RunListed(msgspec.Struct, frozen=True):
     @property
     def standing(self) -> str:
         """``state``; ``never started`` of a run that was only made, which counts as ``lost`` for scripts."""
-        never = self.state == "lost" and RunDir(Path(self.run_dir)).never_started
+        never = self.state == "lost" and RunDir(Path(self.run_dir)).never_started()
         return "never started" if never else self.state
 
     @property

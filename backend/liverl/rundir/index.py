@@ -101,7 +101,7 @@ class RunInfo(Struct, frozen=True):
     @property
     def words(self) -> str:
         """How it stands, for a list of runs of which only the records were read."""
-        if self.state == "lost" and RunDir(self.run_dir).never_started:
+        if self.state == "lost" and RunDir(self.run_dir).never_started():
             return "never started"
         return "its backend has died" if self.state in ("orphaned", "lost") else self.state
 

@@ -230,7 +230,6 @@ class RunDir(Struct, frozen=True):
         files = (self.plan, self.backend, self.keeper, self.journal, self.events, self.result)
         return any(os.path.lexists(path) for path in files)
 
-    @property
     def never_started(self) -> bool:
         """Whether no backend has ever left anything: there is only what ``up`` writes before it starts one."""
         left = (self.backend, self.keeper, self.journal, self.snapshot, self.events, self.result)
