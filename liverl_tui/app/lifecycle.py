@@ -31,10 +31,11 @@ class NotOurs(Exception):
 
 
 def may_revive(run_dir: Path) -> None:
-    """Check that the run's backend has died and was on this host, as processes of another host cannot be adopted.
+    """Check that the run's backend has died and was on this host, as processes of another host cannot be adopted, and
+    that it has left something to take over.
 
     Raises:
-        NotOurs: it was on another host, or it is still running.
+        NotOurs: it was on another host, it is still running, or nothing is left.
     """
     from liverl.rundir.layout import DeadBackend, LiveBackend, backend_alive, hostname
 
@@ -52,6 +53,12 @@ def may_revive(run_dir: Path) -> None:
             f"the run's services may be running on {host}; start the backend there "
             f"(liverl-tui up --run {shlex.quote(str(run_dir))})"
         )
+    if isinstance(backend, DeadBackend):
+        from liverl.offline.left import standing
+
+        found = standing(run_dir)
+        if found.left in ("nothing", "never"):
+            raise NotOurs(found.sentence)
 
 
 class Lifecycle:

@@ -264,7 +264,8 @@ class NextAttempt:
                 await source.command("stop", now=False)
                 await source.ended(attempt)
             tell("checking this machine")
-            await asyncio.to_thread(_preflight, prepared)
+            for warning in await asyncio.to_thread(_preflight, prepared):
+                self._toast(warning, "warning")
             tell(f"starting attempt {attempt + 1}")
             await source.resume(prepared.change)
             tell(f"waiting for attempt {attempt + 1}")
@@ -321,8 +322,9 @@ def _sets(values: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def _preflight(prepared: Prepared) -> None:
-    """Check the host as ``up`` does. Only after the run has ended: until then it holds its own ports and GPUs.
+def _preflight(prepared: Prepared) -> list[str]:
+    """Check the host as ``up`` does. Only after the run has ended: until then it holds its own ports and GPUs. Returns
+    what is warned of the values that change.
 
     Raises:
         Refused: a check failed.
@@ -333,6 +335,12 @@ def _preflight(prepared: Prepared) -> None:
     failed = [check for check in checks if check.status == "fail"]
     if failed:
         raise Refused("; ".join(f"preflight check failed ({c.name}): {c.text}{_fix(c)}" for c in failed))
+    return [
+        f"{check.name}: {check.text}{_fix(check)}"
+        for check in checks
+        if check.status == "warn"
+        and any(key in f"{check.name} {check.text} {check.fix}" for key in prepared.values)
+    ]
 
 
 def _fix(check: Check) -> str:

@@ -16,17 +16,11 @@ from liverl_tui.cli.options import UpOptions, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.table import aligned
-from liverl_tui.text.words import duration, step_of
+from liverl_tui.text.words import LISTED_STATE, duration, step_of
 
 if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed, Sort
 
-WORDS = {
-    "live": "live",
-    "elsewhere": "live on",
-    "orphaned": "unsupervised",
-    "lost": "lost",
-}
 SORTS = ("changed", "started", "reward", "steps", "time", "name", "state")
 HEAD = ("run", "state", "started", "steps", "reward", "time", "model", "directory")
 
@@ -47,8 +41,8 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort)
     they prove. Where a run has validated,
     the checkpoint with the highest score is named.
 
-    `unsupervised`: the backend has died, and the services of the run may still be running; adopt them with:
-    liverl-tui up --run DIR.
+    `unsupervised`: the backend has died, and services of the run still run; adopt them with: liverl-tui up --run DIR.
+    `dead`: the backend has died, and no service is left; begin the next attempt with: liverl-tui up --resume DIR.
     """
     from liverl.offline.run_list import in_order, listed
     from liverl.rundir.index import candidates, runs_elsewhere
@@ -85,7 +79,8 @@ def table(rows: Sequence[RunListed]) -> Iterator[str]:
 
 
 def _cells(one: RunListed) -> tuple[str, ...]:
-    state = WORDS.get(one.state, one.state) + (f" {one.host}" if one.state == "elsewhere" else "")
+    state, _ = LISTED_STATE.get(one.standing, (one.standing, ""))
+    state += f" {one.host}" if one.state == "elsewhere" else ""
     started = (
         "-" if one.started_at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started_at))
     )

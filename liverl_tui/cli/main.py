@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -216,8 +217,18 @@ def run(arguments: list[str] | None = None) -> int:
         exit_code = getattr(error, "exit_code", None)
         if not isinstance(exit_code, int):
             raise
-        complain(str(error))
+        complain(f"{error}{_what_is_left(error)}")
         return exit_code
+
+
+def _what_is_left(error: Exception) -> str:
+    """Of a run without a backend and without a result: what is left of it, and which command goes on with it."""
+    run_dir = getattr(error, "run_dir", None)
+    if not isinstance(run_dir, Path):
+        return ""
+    from liverl.offline.left import standing
+
+    return f"; {standing(run_dir).sentence}"
 
 
 _ASK_NOTHING = (

@@ -222,10 +222,7 @@ class Follower:
                 self.lines.note(ended_commands(self.run.path))
                 return result.exit_code
             if self.signals is None:
-                raise BackendDead(
-                    f"the backend of {self.run.name} has died; its services may still be running. "
-                    f"To start it again: liverl-tui up --run {shlex.quote(str(self.run.path))}"
-                )
+                raise BackendDead(f"the backend of {self.run.name} has died", self.run.path)
             self._revive()
 
     def _watch(self) -> None:

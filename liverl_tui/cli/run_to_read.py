@@ -8,8 +8,6 @@ from liverl.rundir.index import find_or_newest
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.output import echo
 
-_NO_RESULT = {"lost": "its backend has died"}  # what is said of a state that is not the end of a run
-
 
 def run_to_read(run: Path | None, run_root: Path | None) -> RunDir:
     """The run that a user refers to, as ``find_run`` finds it. Where none is named and none is live: the newest one,
@@ -20,6 +18,6 @@ def run_to_read(run: Path | None, run_root: Path | None) -> RunDir:
     """
     found, newest = find_or_newest(run, run_root)
     if newest is not None:
-        end = _NO_RESULT.get(newest.state, f"it has ended: {newest.state}")
+        end = newest.words if newest.state == "lost" else f"it has ended: {newest.state}"
         echo(f"no run is live on this host; the newest is {newest.run} ({end})", err=True)
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -17,7 +16,6 @@ from liverl.exit_codes import ExitCode
 from liverl.model import SMOKE
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.commands import next_command
-from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir
 from liverl.util.plural import plural
 from liverl_tui.cli.options import named_run, run_options
@@ -175,10 +173,10 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
 
     from liverl.control.history import last_events
     from liverl.model import SCHEMA
+    from liverl.offline.left import standing
     from liverl.offline.run import OfflineRun
     from liverl_tui.cli.plain import EventLines
 
-    info = describe(run.path)
     result = run.read_result()
     events = last_events(run.path, LAST_EVENTS)
     snapshot = run.read_snapshot() if live else OfflineRun(run.path).poll()
@@ -215,24 +213,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
         echo(f"{why}\nThis is the newest state that its files record{age}:")
     else:
         echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
-        orphaned = info.state == "orphaned"
-        services = (
-            "its services may still be running"
-            if orphaned
-            else "none of its services can still be running here"
-        )
-        closes = snapshot is not None and snapshot.awaits_closing
-        # Where no process is left, a new backend would take over an attempt whose trainer is gone.
-        begun = info.started_at is not None
-        anew = begun and not closes and snapshot is not None and snapshot.state == "dead"
-        if orphaned and anew:
-            services = "none of its services is left"
-        command = as_typed(f"liverl-tui up --{'resume' if anew else 'run'} {shlex.quote(str(run.path))}")
-        if closes:
-            services = (
-                "its training is complete; a new backend stops what is left of it, and writes its result"
-            )
-        echo(f"  {services}; to {'close the run' if closes else 'continue'}: {command}")
+        echo(f"  {as_typed(standing(run.path, snapshot).sentence)}")
     for removal in read_cleaned(run.path):
         echo(f"  {removal.words}")
     if snapshot is not None:

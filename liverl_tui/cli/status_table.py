@@ -136,8 +136,8 @@ def _lines(s: Snapshot) -> list[Line]:
 def _head(s: Snapshot) -> str:
     step = f"  step {step_of(s.step, s.total_steps)}" if s.step is not None else ""
     attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
-    # Of a run of somebody else that has ended nobody says when.
-    time = "" if s.state in ("stopped", "failed") else f"up {duration(lasted(s))}"
+    # Of a run of somebody else that has ended nobody says when, and of a dead one nobody knows.
+    time = "" if s.state in ("stopped", "failed", "dead") else f"up {duration(lasted(s))}"
     if s.result is not None:
         time = f"took {duration(lasted(s))}"
     smoke = f"  [{SMOKE}]" if s.smoke else ""

@@ -15,6 +15,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
+from liverl.rundir.commands import run_words
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.plural import quantity
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
     from liverl.model import Check
-    from liverl.offline.left import Left
+    from liverl.offline.left import Left, Standing
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
@@ -47,15 +48,16 @@ def up_command(**values: Any) -> int:
     """Start a run, or continue one, and show it.
 
     A live run is shown. If the backend of the run has died, a new backend is started, which adopts the services that
-    are still running. A run that has ended needs --resume.
+    are still running. A run that has ended, or of which no process is left, needs --resume.
     With --resume, --set, --config and --profile change the keys that they set for the next attempt; the others stay.
     A key that an existing run cannot change is refused: see `liverl-tui config --changes`.
     With --resume-or-start, the run that --name names is started if it does not exist, and resumed if it was stopped or
     has failed; if it is done, nothing is started and the exit code is 0. If its last attempt ended without an error
     and made no step, nothing is started and the exit code is 1. While a Ray job that its script submitted is PENDING
     or RUNNING, nothing is started and that job is followed.
-    With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
-    adopted; otherwise a new run starts. To start a new run in any case, give --name.
+    With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend and services
+    that are still running, that run is adopted; otherwise a new run starts. To start a new run in any case, give
+    --name.
 
     With --like RUN, a new run starts with the configuration of an earlier one; --set changes it, and the
     differences are printed. Names, keys and passwords are not copied. Example:
@@ -125,12 +127,21 @@ def _only_shows(options: UpOptions) -> bool:
 
 
 def _only_orphan(infos: list[RunInfo], options: UpOptions) -> RunDir | None:
-    """The one run whose backend has died; None if there is none.
+    """The one run whose backend has died, and of which there is something to take over; None if there is none. A run of
+    which nothing is left is named: it needs its next attempt.
 
     Raises:
         CliError: there are several; the message gives the command for each.
     """
-    orphaned = [i for i in infos if i.state == "orphaned"]
+    from liverl.offline.left import standing
+
+    orphaned = []
+    for info in (i for i in infos if i.state == "orphaned"):
+        found = standing(info.run_dir)
+        if found.left in ("services", "complete"):
+            orphaned.append(info)
+        else:
+            echo(f"run {info.run} has lost its backend: {found.sentence}", err=True)
     if len(orphaned) > 1:
         raise CliError(_several("without a backend", orphaned, options), ExitCode.USAGE)
     return RunDir(orphaned[0].run_dir) if orphaned else None
@@ -403,19 +414,30 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             from liverl.control.paths import unreachable
 
             raise unreachable(run.path, alive)
+        how = "already live"
+        if _stops(run):
+            if options.detach:
+                raise CliError(_not_yet(run, options), ExitCode.USAGE)
+            how = "stopping"
         return _show(
-            run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
+            run, options, f"run {run.name} is {how} (backend pid {alive.record.pid}); attached to it"
         )
     if result is None:
-        if alive.record is None:
-            text = f"starting run {run.name} in {run.path}"
-            return _start(run, options, text, changed=changed)
-        from liverl.offline.left import left_of
+        from liverl.offline.left import standing
 
-        left = left_of(run.path)
-        if resume and left == "nothing":  # --resume begins the next attempt
-            text = f"no process of run {run.name} is left; resuming it with its next attempt{_from_where(run, changed)}"
-            return _start(run, options, text, resume=True, changed=changed)
+        found = standing(run.path)
+        left = found.left
+        if left in ("never", "held"):
+            text = f"starting run {run.name} in {run.path}"
+            return _start(run, options, text, resume=resume and left == "held", changed=changed)
+        if resume and left in ("nothing", "elsewhere"):  # --resume begins the next attempt
+            if left == "elsewhere":
+                echo(f"warning: {one_line(found.sentence)}", err=True)
+            here = " on this host" if left == "elsewhere" else ""
+            text = f"no process of run {run.name} is left{here}; resuming it with its next attempt"
+            return _start(run, options, text + _from_where(run, changed), resume=True, changed=changed)
+        if left in ("nothing", "elsewhere"):  # a new backend would take over an attempt whose trainer is gone
+            raise CliError(_not_taken_over(run, options, found), ExitCode.USAGE)
         text = f"the backend of {run.name} has died; starting a new one, which {_DOES[left]}"
         adopted = _adopted(run, left) if options.detach else ""
         return _start(run, options, text, adopted=adopted, changed=changed)
@@ -433,6 +455,43 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         )
     text = f"resuming run {run.name} as attempt {result.attempt + 1}{_from_where(run, changed)}"
     return _start(run, options, text, resume=True, changed=changed)
+
+
+def _stops(run: RunDir) -> bool:
+    """Whether a live run is being stopped; also if it has just ended. False where its backend does not say."""
+    from liverl.control import blocking
+    from liverl.control.messages import BackendDead, ControlError
+
+    try:
+        return blocking.snapshot(run.path).state not in ("starting", "running")
+    except BackendDead:
+        return run.read_result() is not None
+    except ControlError:
+        return False
+
+
+def _not_yet(run: RunDir, options: UpOptions) -> str:
+    """Why nothing is begun in a run that is being stopped: who starts it in the background would find it gone."""
+    again = options._replace(run=None, name=None, run_root=None, resume=str(run.path))
+    return (
+        f"run {run.name} is stopping; nothing was started. To wait for its end: liverl-tui wait --for done "
+        f"{run_words(run.path)}. To resume it then: {again.command_line()}{again.to_fill_in}"
+    )
+
+
+def _not_taken_over(run: RunDir, options: UpOptions, found: Standing) -> str:
+    """Why no backend is started for a run that has lost its own, and what does go on with it."""
+    died = f"the backend of run {run.name} has died without a result"
+    if found.left == "elsewhere":
+        return f"{died}, and {found.sentence}"
+    from liverl.daemon.launch import no_next_attempt
+
+    again = options._replace(run=None, name=None, run_root=None, resume=str(run.path))
+    resume = f"To continue it with its next attempt: {again.command_line()}{again.to_fill_in}. "
+    return (
+        f"{died}, and {found.words}; nothing was started. {'' if no_next_attempt(run.path) else resume}"
+        f"To write its result only: liverl-tui stop --run {shlex.quote(str(run.path))}"
+    )
 
 
 def _from_where(run: RunDir, changed: PlanChange | None) -> str:
@@ -484,7 +543,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         return None
     loaded, change = found
     orphaned = run.read_result() is None and alive.record is not None
-    if isinstance(alive, LiveBackend) or (orphaned and left_of(run.path) != "nothing"):
+    if isinstance(alive, LiveBackend) or (orphaned and left_of(run.path) in ("services", "complete")):
         keys = "; ".join(one_line(one.words) for one in change.changes)
         raise CliError(
             f"run {run.name} is running, and an attempt keeps its configuration; nothing was changed ({keys}). "
@@ -506,7 +565,6 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
 _DOES: dict[Left, str] = {
     "services": "adopts the services that are still running",
     "complete": "closes it: its training is complete",
-    "nothing": "starts what may be started again",
 }
 
 
@@ -514,13 +572,7 @@ def _adopted(run: RunDir, left: Left) -> str:
     """The message for the time when a new backend has adopted the run. ``left``: as it was before that started."""
     if left == "complete":
         return f"adopted run {run.name}, whose backend had died; its training is complete, and it is being closed"
-    if left == "services":
-        return f"adopted run {run.name}, whose backend had died; its services are still running"
-    resume = f"liverl-tui up --resume {shlex.quote(str(run.path))}"
-    return (
-        f"none of the services of run {run.name} was still running; what may be started again is started, and "
-        f"without its trainer the attempt ends. To begin the next attempt instead: {resume}"
-    )
+    return f"adopted run {run.name}, whose backend had died; its services are still running"
 
 
 def _start(

@@ -143,5 +143,7 @@ def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | No
     await_gone(run.path, SILENT_S)
     result = run.read_result()
     if result is None:
-        raise BackendDead(f"the backend of {run.name} ended without a result: see {run.backend_log}")
+        raise BackendDead(
+            f"the backend of {run.name} ended without a result: see {run.backend_log}", run.path
+        )
     return result.exit_code

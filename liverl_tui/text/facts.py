@@ -62,7 +62,8 @@ def doing(s: Snapshot) -> str:
     stalled = stalled_for(s)
     if stalled is not None and s.state in _STATES_WITH_WORK:
         return f"stalled for {duration(stalled)}: {phase}"
-    return phase if phase.startswith(s.state) else f"{s.state}: {phase}"
+    never = s.state == "dead" and not s.attempt  # a run that was only made has not died
+    return phase if never or phase.startswith(s.state) else f"{s.state}: {phase}"
 
 
 def pace_words(s: Snapshot) -> str | None:
@@ -373,8 +374,9 @@ def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[st
 def _facts(s: Snapshot) -> list[tuple[str, str]]:
     """(name, sentence) of each fact that is known."""
     again = f", attempt {s.attempt}" if s.attempt > 1 else ""
-    time = f"up {age(lasted(s))}" if s.result is None else f"took {duration(lasted(s))}"
-    run = f"run {doing(s)}{again}, {time}"
+    time = f", up {age(lasted(s))}" if s.result is None else f", took {duration(lasted(s))}"
+    time = "" if s.state == "dead" else time  # nobody has seen its end
+    run = f"run {doing(s)}{again}{time}"
     facts = [
         ("smoke", SMOKE if s.smoke else None),
         ("training", step_words(s)),

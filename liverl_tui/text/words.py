@@ -54,6 +54,19 @@ RUN_STYLE: dict[RunState, str] = {
     "unsupervised": "warn",
     "dead": "bad",
 }
+# Where runs are listed: state -> word and style; others are shown as they are.
+LISTED_STATE: dict[str, tuple[str, str]] = {
+    "live": ("live", "ok"),
+    "elsewhere": ("live on", "ok"),
+    "orphaned": ("unsupervised", "warn"),
+    "lost": ("dead", "bad"),
+    "never started": ("never started", "dim"),
+    "failed": ("failed", "bad"),
+    "stopped": ("stopped", "dim"),
+    "done": ("done", "dim"),
+}
+LISTED_GLYPH = {"live": "●", "elsewhere": "●", "orphaned": "▲", "lost": "✖", "never started": "◌"}
+LISTED_GLYPH |= {"failed": "✖", "stopped": "○", "done": "✔"}
 LEVEL_GLYPH: dict[Level, str] = {"debug": "·", "info": "•", "warning": "▲", "error": "✖"}
 SEVERITY_GLYPH = {"info": "•", "warning": "▲", "critical": "✖"}
 SEVERITY_STYLE = {"info": "info", "warning": "warn", "critical": "alarm"}

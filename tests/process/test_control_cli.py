@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kit.runs import make_run
+from kit.runs import toy as toy_service
 from msgspec.structs import asdict
 
 import liverl
@@ -234,7 +236,7 @@ def test_attach_shows_and_never_ends_the_run(background, live):
     toy.wait_until(lambda: "  49\n" in out(), "attached again")
     os.kill(liverl.snapshot(run_dir).backend.pid, signal.SIGKILL)
     assert second.wait(60) == 4
-    assert f"liverl-tui up --run {run_dir}" in out()
+    assert f"liverl-tui up --resume {run_dir}" in out()  # the toy has no services
     assert "Traceback" not in out()
 
 
@@ -311,8 +313,12 @@ def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
     assert cli("up", "--name", "u", "--detach").returncode == 0
     kill(run_dir)
     again = cli("up", "--name", "u", "--detach")
-    assert again.returncode == 0
-    assert "has died; starting a new one, which starts what may be started again" in again.stderr
+    assert again.returncode == 2
+    assert (
+        f"nothing was started. To continue it with its next attempt: liverl-tui up --detach --resume {run_dir}"
+        in (again.stderr)
+    )
+    assert cli("up", "--resume", "liverl/u", "--detach").returncode == 0
     finish(run_dir, "stopped", 5)
     refused = cli("up", "--name", "u", "--detach")
     assert refused.returncode == 2
@@ -439,16 +445,15 @@ def test_the_bare_program(background, cli, live, tmp_path):
     assert f"liverl-tui attach --run {first}" in several.stderr
 
 
-def test_the_bare_program_takes_over_an_orphaned_run(background, live):
+def test_the_bare_program_leaves_a_run_alone_of_which_nothing_is_left(background, live, tmp_path):
+    """It took it over, and the attempt failed; what is taken over, where services go on: ``test_states_told.py``."""
     run_dir = live()
     kill(run_dir)
-    process, out = background()
-    backend_of(run_dir)
-    toy.wait_until(
-        lambda: "has died; starting a new one, which starts what may be started again" in out(), "it says so"
-    )
+    process, out = background("--name", "u")
+    backend_of(run_of(tmp_path))
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 5
+    assert _answering(run_dir) is None and "starting run liverl/u" in out()
 
 
 def test_up_resume_of_a_run_without_a_process_begins_the_next_attempt_at_once(cli, live):
@@ -461,23 +466,43 @@ def test_up_resume_of_a_run_without_a_process_begins_the_next_attempt_at_once(cl
     finish(run_dir, "done", 0)
 
 
-def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path):
-    run_dir = live("one")
-    kill(run_dir)
+@pytest.fixture
+def orphans(tmp_path, ending):
+    """Runs of a service whose backends have died."""
+
+    def go(*names):
+        made = {
+            name: ending(make_run(tmp_path / "runs", (toy_service("srv", "sleep"),), name=name))
+            for name in names
+        }
+        for run in made.values():
+            run.start()
+            run.until("srv", "ready")
+            run.kill_backend()
+        return made
+
+    return go
+
+
+def test_up_detach_adopts_the_only_run_whose_backend_died(cli, live, tmp_path, orphans):
+    kill(live("gone"))
+    run_dir = orphans("one")["one"].run_dir
     named = cli("up", "--name", "other", "--detach")  # who names a run means that one
     assert (named.returncode, named.stdout) == (0, f"{run_of(tmp_path, 'other')}\n")
     finish(run_of(tmp_path, "other"), "done", 0)
     out = cli("up", "--detach")
     assert (out.returncode, out.stdout) == (0, f"{run_dir}\n")
-    assert "none of the services of run p/one was still running" in out.stderr  # the toy has no services
-    assert out.stderr.endswith("(to start a new run: liverl-tui up --detach --name NAME)\n")
+    assert "run p/gone has lost its backend: none of its services is left" in out.stderr
+    assert out.stderr.endswith(
+        "adopted run tests/one, whose backend had died; its services are still running (to start a new run: "
+        "liverl-tui up --detach --name NAME)\n"
+    )
     assert backend_of(run_dir)
-    live("two")
-    for name in ("one", "two"):
-        kill(run_dir.parent / name)
+    kill(run_dir)
+    orphans("two")
     several = cli("up", "--detach")
     assert (several.returncode, several.stdout) == (2, "")
-    assert several.stderr.startswith("liverl-tui: 2 runs are without a backend; choose one:\n")
+    assert "liverl-tui: 2 runs are without a backend; choose one:\n" in several.stderr
     for name in ("one", "two"):
         assert f"\n  liverl-tui up --detach --run {run_dir.parent / name}\n" in several.stderr
     assert _answering(run_dir) is None

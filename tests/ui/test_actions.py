@@ -429,6 +429,33 @@ async def test_ctrl_z_suspends_where_a_shell_waits(monkeypatch: pytest.MonkeyPat
 # -- a dead backend
 
 
+@pytest.fixture
+def services_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that has died has left services, which another one takes over."""
+    monkeypatch.setattr("liverl.offline.left.anything_left", lambda _: True)
+
+
+@pytest.mark.parametrize(
+    ("journal", "says"),
+    [(False, "it was never started; to start it: liverl-tui up --run"),
+     (True, "none of its services is left; to continue: liverl-tui up --resume")],
+)  # fmt: skip
+async def test_u_starts_no_backend_for_a_run_of_which_nothing_is_left(
+    tmp_path: Path, journal: bool, says: str
+) -> None:
+    """It took over an attempt whose trainer was gone, and that attempt then failed."""
+    (tmp_path / "plan.json").write_text("{}")
+    if journal:
+        (tmp_path / "journal.jsonl").write_text("")
+    app = App(FakeSource(tmp_path, view=lost()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "U")
+        await until(pilot, lambda: f"could not start the backend: {says} {tmp_path}" in said(app))
+        assert source(app).revived == 0
+
+
+@pytest.mark.usefixtures("services_left")
 async def test_u_restarts_a_dead_backend_and_adopts(tmp_path: Path) -> None:
     app = App(FakeSource(tmp_path, view=lost()))
     async with app.run_test() as pilot:
@@ -438,6 +465,7 @@ async def test_u_restarts_a_dead_backend_and_adopts(tmp_path: Path) -> None:
         await until(pilot, lambda: source(app).revived == 1)
 
 
+@pytest.mark.usefixtures("services_left")
 async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
     class SlowToStart(FakeSource):
         go_on = asyncio.Event()
@@ -459,6 +487,7 @@ async def test_u_starts_a_backend_once_at_a_time(tmp_path: Path) -> None:
         await until(pilot, lambda: source(app).revived == 2)
 
 
+@pytest.mark.usefixtures("services_left")
 async def test_u_tells_why_it_did_not_come_up(tmp_path: Path) -> None:
     class Broken(FakeSource):
         async def revive(self) -> None:

@@ -20,6 +20,8 @@ from liverl.daemon.launch import LaunchError, create_run
 from liverl.daemon.plan_change import PlanChange
 from liverl.model import Check, Result, StepTrials, Symptom, TrialsStatus
 from liverl.plan import make_plan
+from liverl.rundir.layout import RunDir
+from liverl_tui.app import next_attempt
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.alerts import AlertsScreen
@@ -111,6 +113,19 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     found: list[Check] = [Check("disk", "warn", "little space")]
     monkeypatch.setattr("liverl.preflight.run_checks", lambda plan, config: found)
     return found
+
+
+def test_what_is_warned_of_a_value_that_changes_is_told(tmp_path: Path, checks: list[Check]) -> None:
+    """`check` and `up` warned that the epochs are over before the steps; the dialogs of the interface said nothing."""
+    run_dir = make_run(tmp_path)
+    few = "4 rows are 1 step of 4 an epoch: training.total_epochs 3 ends the training after 3 of 20 steps"
+    checks.append(Check("data.train_files", "warn", few, fix="add rows"))
+    for key, told in (("training.total_epochs", 1), ("training.save_freq", 0)):
+        found = next_attempt._changed(RunDir(run_dir), {key: "2"})
+        assert found is not None
+        prepared = next_attempt.Prepared({key: "2"}, *found, None, None, False)
+        said = [f"data.train_files: {few}. To correct it: add rows"] * told
+        assert next_attempt._preflight(prepared) == said
 
 
 async def test_the_key_stops_the_run_and_resumes_it_with_the_values(

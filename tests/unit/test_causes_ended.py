@@ -91,6 +91,25 @@ def test_what_was_not_read_of_a_large_log_is_said(
     assert ("liverl-tui doctor reads all of it" in why.explanation.cause) == told
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    ("code", "number"), [(1, None), (None, int(signal.SIGKILL)), (None, int(signal.SIGTERM))]
+)
+def test_a_log_that_is_gone_is_not_said_to_say_nothing(
+    tmp_path: Path, there: bool, code: int | None, number: int | None
+) -> None:
+    """The run's directory was renamed: its trainer died of that, its traceback was there, and nobody had looked."""
+    log = tmp_path / "trainer.1.log"
+    if there:
+        log.write_text("")
+    why = why_ended(Ended("trainer", log, exit=Exit(code, number)))
+    assert why is not None
+    said = "its log says nothing about it" if there else "its log is gone and was not read"
+    assert why.explanation.title.endswith(f"; {said}")
+    assert (f"{log} does not exist" in why.explanation.cause) is not there
+    assert ("liverl-tui doctor reads the log where it is now" in why.explanation.fix) is not there
+
+
 def test_only_what_this_generation_wrote_counts(tmp_path: Path) -> None:
     log = tmp_path / "log"
     first = TRACEBACK + "ValueError: old\n"

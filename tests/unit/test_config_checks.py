@@ -647,6 +647,31 @@ def test_sessions_and_litellm_have_ports_of_their_own() -> None:
     assert keys(EMBEDDED, *anyone) == set()
 
 
+LISTENING = (
+    ("managed", "infrastructure.litellm_port", "observe.metrics_port", True),
+    ("managed", "infrastructure.ray_port", "observe.metrics_port", False),  # it starts no Ray
+    ("verl", "infrastructure.ray_port", "infrastructure.ray_dashboard_port", True),
+    ("verl", "infrastructure.ray_port", "observe.metrics_port", True),
+    ("verl", "infrastructure.ray_dashboard_port", "observe.metrics_port", True),
+    ("verl", "infrastructure.ray_port", "session_proxy.port", True),
+)
+
+
+@pytest.mark.parametrize(("topology", "first", "second", "collide"), LISTENING)
+def test_what_the_run_itself_starts_listens_on_ports_of_its_own(
+    topology: str, first: str, second: str, collide: bool
+) -> None:
+    """Two of them with one number passed every check, and the second one could not start."""
+    base = EMBEDDED if topology == "managed" else VERL
+    through = "proxy.trials_through=auto"
+    before = keys(base, through)
+    assert before == keys(base, through, f"{first}=7011", f"{second}=7012")
+    added = keys(base, through, f"{first}=7011", f"{second}=7011") - before
+    assert added == ({second} if collide else set())
+    if second != "observe.metrics_port":  # there 0 is none
+        assert keys(base, through, f"{first}=0", f"{second}=0") == before
+
+
 @pytest.mark.parametrize(
     "setting",
     [

@@ -790,6 +790,24 @@ def test_what_goes_on_with_a_run_depends_on_what_is_left_of_it() -> None:
     ] * 2
 
 
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [(False, "none of its trials has a result"), (True, "only its trials are here")],
+)
+def test_trials_alone_do_not_tell_whether_the_training_was_complete(
+    tmp_path: Path, result: bool, words: str
+) -> None:
+    """Of a folder with one trial that had just begun, `doctor` said only that nothing wrong was found."""
+    trial = tmp_path / "trials" / "step_0001" / "sort-1"
+    trial.mkdir(parents=True)
+    (trial / "litellm-trajectory.jsonl").write_text('{"session_id"')
+    if result:
+        (trial / "result.json").write_text('{"verifier_result": {"rewards": {"reward": 1.0}}}')
+    said = " ".join(as_text(examine([tmp_path])).split())
+    assert f"Whether the training was complete is not known: {words}" in said
+    assert f"Trials without a result: {int(not result)} of 1." in said
+
+
 def test_metrics_alone_do_not_tell_whether_the_training_was_complete(tmp_path: Path) -> None:
     line = '{"step": 3, "data": {"critic/score/mean": 0.5}}'
     found = examine([write(tmp_path, {"metrics.jsonl": ([line], 60.0)})])

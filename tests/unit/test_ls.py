@@ -87,6 +87,7 @@ def test_a_run_whose_backend_is_gone_has_the_rewards_of_its_metrics(
     early = replace(last, state="running", rewards=Rewards(), at=130.0, result=None)
     (path / "snapshot.json").write_bytes(encode_snapshot(early))
     monkeypatch.setattr("liverl.offline.run_list.time.time", lambda: 1000.0)
+    monkeypatch.setattr("liverl.offline.left.anything_left", lambda _: state == "orphaned")
     (info,) = candidates(tmp_path)
     found = listed(replace(info, state=state))
     readings = FileReadings(path)
@@ -126,13 +127,17 @@ def test_the_verdict_is_that_of_the_metrics_whatever_a_version_has_kept(
     assert " 0.703  " in told["exp/gone"] and "->" not in told["exp/gone"], "nobody can judge it"
 
 
-def test_a_run_began_when_its_attempt_did_whenever_its_backend_was_restarted(tmp_path: Path) -> None:
+def test_a_run_began_when_its_attempt_did_whenever_its_backend_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a restart of the backend alone the run was listed as started then, above runs that began after it."""
     path = a_run(tmp_path, "restarted")
     (path / "result.json").unlink()
     write_backend(path, replace(own_record(path / "control.sock", "0"), started_at=150.0))
+    monkeypatch.setattr("liverl.offline.run_list.time.time", lambda: 1000.0)
     (one,) = map(listed, candidates(tmp_path))
-    assert (one.started_at, one.seconds) == (100.0, 60.0)
+    # It is live: until now, as `status` says, and not until its last snapshot, which is some seconds old.
+    assert (one.started_at, one.seconds) == (100.0, 900.0)
 
 
 def test_a_damaged_file_leaves_its_cell_empty(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,10 @@ NAMED = re.compile(
             "restart the proxy: no request is lost",
         ),
         ("look at its host; then liverl-tui restart replica-0", "look at its host"),
+        (
+            "remove them (liverl-tui clean --sandboxes). Give it (a, or b). Look with: liverl-tui clean --sandboxes",
+            "remove them. Give it (a, or b)",
+        ),
         ("liverl-tui notify --test", "change it where the run was started"),
         ("remove them (by name; or: liverl-tui clean); give it more", "give it more"),
         ("name folders; liverl-tui doctor FILE reads one", "name folders; liverl-tui doctor FILE reads one"),

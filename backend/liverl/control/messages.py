@@ -7,6 +7,7 @@ subscription adds ``event``, ``snapshot`` and ``resync`` lines without an id. ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -112,9 +113,14 @@ class BackendOfOther(ControlError):
 
 
 class BackendDead(ControlError):
-    """The run has no running backend. Its state can only be read from its files."""
+    """The run has no running backend. Its state can only be read from its files. ``run_dir``: of a run that has no
+    result either, so that what is left of it is to be said; None where the message says all."""
 
     exit_code = ExitCode.NO_RUN
+
+    def __init__(self, message: str, run_dir: Path | None = None) -> None:
+        super().__init__(message)
+        self.run_dir = run_dir
 
 
 class BackendElsewhere(ControlError):

@@ -251,4 +251,4 @@ def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:
     result = RunDir(run_dir).read_result()
     if result is not None:
         return BackendDead(f"run {name} has ended: {result.summary or result.state}")
-    return BackendDead(f"the backend of {name} is not running")
+    return BackendDead(f"the backend of {name} is not running", run_dir)

@@ -25,6 +25,7 @@ from liverl.external.outputs import planned
 from liverl.model import Snapshot, TrialHead
 from liverl.observe.hung_stacks import SUFFIX
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
+from liverl.offline.left import settled
 from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
@@ -88,9 +89,11 @@ def archive(run: RunDir, artifacts: Path, *, named: bool = False) -> Archived:
         LedgerError: the ledger is in no form that can be added to, or another user could have changed it.
         OSError: the folder cannot be written.
     """
-    state = describe(run.path).state
+    state = settled(describe(run.path)).state
     if state in ("live", "elsewhere", "orphaned"):
         raise ArchiveError(_unfinished(run, state))
+    if run.never_started():
+        raise ArchiveError(f"run {run.name} was never started: there is nothing to archive")
     snapshot = OfflineRun(run.path).poll()
     if snapshot is None:
         raise ArchiveError(f"{run.path} is not a run directory", ExitCode.NO_RUN)
@@ -124,7 +127,7 @@ def _unfinished(run: RunDir, state: str) -> str:
             f"liverl-tui stop --run {shlex.quote(str(run.path))}"
         )
     where, words = "" if state == "live" else " on another host", run_words(run.path)
-    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait {words}"
+    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait --for done {words}"
 
 
 def _place(artifacts: Path, row: Row) -> str:

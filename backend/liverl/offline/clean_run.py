@@ -10,6 +10,7 @@ from pathlib import Path
 
 from liverl.control.paths import user_name
 from liverl.offline.clean_items import Collector, Found, What
+from liverl.offline.left import settled
 from liverl.offline.services import anything_left
 from liverl.offline.trial_index import NAME as INDEX
 from liverl.rundir.index import describe, run_hash
@@ -33,9 +34,13 @@ def refusal(run_dir: Path) -> str:
     if info.state == "elsewhere":
         return f"it is running on {info.host}"
     if info.state == "orphaned":
+        left, what = (
+            ("its services may still be running", "end them")
+            if settled(info).state == "orphaned"
+            else ("it has no result", "write it")
+        )
         return (
-            "its backend has died and its services may still be running; to end them: "
-            f"liverl-tui stop --run {shlex.quote(str(run_dir))}"
+            f"its backend has died and {left}; to {what}: liverl-tui stop --run {shlex.quote(str(run_dir))}"
         )
     if info.host is None:
         return "no backend of it has left a record, so that nobody can tell whether and where it runs"

@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.model import Result, RewardCourse, Rewards, UnixTime
 from liverl.observe.metrics.rewards import RewardHistory, course_words, ends_words
+from liverl.offline.left import settled
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
 from liverl.util.decode import decode_json, decode_loose_json
@@ -31,7 +32,7 @@ _MODEL = re.compile(
 class RunListed(msgspec.Struct, frozen=True):
     """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and
     ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``seconds``:
-    from the start of its newest attempt to its end, or to its last sign, to now while services go on; ``model``:
+    from the start of its newest attempt to its end, or to its last sign, to now while it goes on; ``model``:
     the path of its weights; ``sandboxes_left``: how many things a run that is not live has left in Docker or a
     cluster, by its files, None if it has begun none; ``validation``: its highest score, after the step
     ``validation_step``, and ``best_checkpoint``: the path of that step's checkpoint, empty without one, or if it is
@@ -58,6 +59,12 @@ class RunListed(msgspec.Struct, frozen=True):
     best_checkpoint: str = ""
     reward_course: RewardCourse | None = None
     attempt: int | None = None
+
+    @property
+    def standing(self) -> str:
+        """``state``; ``never started`` of a run that was only made, which counts as ``lost`` for scripts."""
+        never = self.state == "lost" and RunDir(Path(self.run_dir)).never_started()
+        return "never started" if never else self.state
 
     @property
     def attempt_words(self) -> str:
@@ -92,7 +99,8 @@ class RunListed(msgspec.Struct, frozen=True):
 
 
 def listed(info: RunInfo) -> RunListed:
-    """What the files of a run say of it."""
+    """What the files of a run say of it, and its processes where nothing else says its state."""
+    info = settled(info)
     run = RunDir(info.run_dir)
     ended = info.state in ("done", "failed", "stopped")
     result = run.read_result() if ended else None
@@ -104,8 +112,8 @@ def listed(info: RunInfo) -> RunListed:
         result.started_at if result is not None else now.started_at if now is not None else info.started_at
     )
     until = result.ended_at if result is not None else now.at if now is not None else None
-    if info.state == "orphaned":
-        # Its services go on, as `status` says: the snapshot is of its backend's last moment.
+    if info.state in ("live", "orphaned"):
+        # It goes on, as `status` says: the snapshot is some seconds old, or of its backend's last moment.
         until = time.time()
     return RunListed(
         info.run,

@@ -57,6 +57,7 @@ def own_verl(c: RunConfig) -> bool:
 CHECKS: tuple[Entry, ...] = (
     Entry("ports", "ports:port_checks", host=True, changes=True, enter=True),
     Entry("batch-end", "batch_end:checks", host=True, seconds=30.0),
+    Entry("room", "room:checks", standing=True),
     Entry("unguarded-ports", "host:unguarded_ports", standing=True),
     Entry("storage", "storage:checks", host=True),
     Entry("run-directory", "host:run_directory", host=True, changes=True),

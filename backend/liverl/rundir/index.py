@@ -87,7 +87,7 @@ class RunInfo(Struct, frozen=True):
 
     ``state``: live; elsewhere (live on another host); orphaned (the backend died in this boot without a
     result, services may still run); lost (the same, but none of its processes can be left on this host); or
-    that of its result: done, failed, stopped.
+    that of its result: done, failed, stopped. ``offline.left.settled`` looks whether any process is left.
     """
 
     run: str
@@ -97,6 +97,13 @@ class RunInfo(Struct, frozen=True):
     pid: int | None
     started_at: float | None
     changed_at: float
+
+    @property
+    def words(self) -> str:
+        """How it stands, for a list of runs of which only the records were read."""
+        if self.state == "lost" and RunDir(self.run_dir).never_started():
+            return "never started"
+        return "its backend has died" if self.state in ("orphaned", "lost") else self.state
 
 
 def describe(run_dir: Path) -> RunInfo:
@@ -222,6 +229,9 @@ def ssh_line(host: str, command: str) -> str:
     return f"ssh -t {shlex.quote(host)} {shlex.quote(command)}"
 
 
+_MANY = {"live": "are live", "orphaned": "have lost their backend"}
+
+
 def find_run(run: Path | None, run_root: Path | None) -> RunDir:
     """Return the run that a user refers to.
 
@@ -241,7 +251,7 @@ def find_run(run: Path | None, run_root: Path | None) -> RunDir:
             return RunDir(fitting[0].run_dir)
         if fitting:
             raise RunLookupError(
-                _choose(f"{len(fitting)} runs are {state} on this host", fitting), ExitCode.USAGE
+                _choose(f"{len(fitting)} runs {_MANY[state]} on this host", fitting), ExitCode.USAGE
             )
     away = [i for i in all_runs if i.state == "elsewhere"] or (
         [] if run_root is not None else runs_elsewhere()
@@ -276,7 +286,7 @@ def find_or_newest(run: Path | None, run_root: Path | None) -> tuple[RunDir, Run
 
 
 def _line(info: RunInfo) -> str:
-    return f"\n  --run {shlex.quote(str(info.run_dir))}  ({info.run}, {info.state})"
+    return f"\n  --run {shlex.quote(str(info.run_dir))}  ({info.run}, {info.words})"
 
 
 def _choose(what: str, infos: list[RunInfo]) -> str:

@@ -230,6 +230,11 @@ class RunDir(Struct, frozen=True):
         files = (self.plan, self.backend, self.keeper, self.journal, self.events, self.result)
         return any(os.path.lexists(path) for path in files)
 
+    def never_started(self) -> bool:
+        """Whether no backend has ever left anything: there is only what ``up`` writes before it starts one."""
+        left = (self.backend, self.keeper, self.journal, self.snapshot, self.events, self.result)
+        return not any(os.path.lexists(path) for path in left) and not self.attempts()
+
     def read_result(self) -> Result | None:
         """Return ``result.json``, or None if it is missing or invalid. Of a run that has been copied its commands and
         paths name the copy."""
@@ -244,6 +249,16 @@ class RunDir(Struct, frozen=True):
             return decode_json(self._here(data), type=Result)
         except (OSError, ValueError, RecursionError):
             return None
+
+    def result_problem(self) -> str:
+        """Why ``result.json``, which is there, cannot be read, in words; "" if it can, or if there is none."""
+        if self.read_result() is not None or not os.path.lexists(self.result):
+            return ""
+        try:
+            read_regular(self.result)
+        except OSError as error:
+            return error.strerror or str(error)
+        return "it is damaged, or another version has written it"
 
     def _here(self, data: bytes) -> bytes:
         """The content of a file in JSON, with the paths of the directory in which it lies now."""

@@ -12,6 +12,10 @@ from liverl.diagnose.catalogue.go_back import GO_BACK
 # Commands that read any run's files; every other one needs a run of ours.
 _READS = ("liverl-tui doctor", "liverl-tui watch")
 _KEY = re.compile(r" \(\w in the interface\)")
+# A command that stands in brackets of its own, or behind the advice: the advice holds without it.
+_ASIDE = re.compile(
+    r" \(liverl-tui (?!doctor|watch)[^();]*\)|\. Look with: liverl-tui (?!doctor|watch)[^;]*$"
+)
 _CLAUSE = re.compile(r"(; (?:then |or |otherwise )?)")
 
 
@@ -19,7 +23,7 @@ def for_watched(text: str) -> str:
     """``text`` in terms of a run that is only watched: without what names a command or a key of the interface that it
     does not have, and with plain words for keys of our configuration. All that is left of an advice which has nothing
     else is to do it where the run was started."""
-    text = _KEY.sub("", text)
+    text = _ASIDE.sub("", _KEY.sub("", text))
     for joint in (": ", "; "):
         text = text.replace(f"{joint}{GO_BACK}", "")
     return in_plain_words("".join(_kept(text)).removeprefix("; ")) or "change it where the run was started"

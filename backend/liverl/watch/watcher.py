@@ -63,6 +63,7 @@ from liverl.watch.settings import Settings, SettingsReader
 from liverl.watch.standing import NOTHING_YET, Standing, at_rest, ended_by_its_log, signs, standing
 from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target, WatchError
+from liverl.watch.trial_causes import TrialCauses, told_once
 from liverl.watch.verdicts import RAY, Judge, JudgedLog, Judgement
 
 # Seconds between two looks.
@@ -94,6 +95,7 @@ class Watcher:
         self._times = LogTimes()
         self._services = Services(self.mirror, self._times)
         self._states, self._files = ReplicaStates(), FileReadings(self.run.path)
+        self._trial_causes = TrialCauses(self.run.path)
         self._step_time = NewestStepTime()
         self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
         self._silence, self._writes = SilenceClock(TRIAL_S), LogWrites()
@@ -439,12 +441,14 @@ class Watcher:
             *unseen(self._left_out(judgement), self._started_at),
             *ended(snapshot, judgement),
         )
-        return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))
+        causes = self._trial_causes.look(snapshot.trials)
+        return merged(told_once((*judgement.symptoms, *self._diagnosis.symptoms, *stopped), causes))
 
     def _left_out(self, judgement: Judgement) -> tuple[str, ...]:
         pending = not self._judge.ready and time.time() - self._started_at > UNJUDGED_S
         words = ("what its logs say, which are still being read",) if pending else ()
-        return (*words, *self._survey.value.left_out, *self._scene.value.left_out, *judgement.left_out)
+        folders = (*self._survey.value.left_out, *self._scene.value.left_out)
+        return (*words, *folders, *judgement.left_out, *self._trial_causes.left_out)
 
     def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
         return [

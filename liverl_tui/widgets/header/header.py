@@ -243,7 +243,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 ),
             )
         )
-    if result is not None or state not in ("stopped", "failed"):  # of a foreign run nobody says when it ended
+    # When a foreign run ended nobody says, and when a dead one died nobody has seen.
+    if result is not None or state not in ("stopped", "failed", "dead"):
         time = duration(now - snapshot.started_at if result is None else lasted(snapshot))
         parts.append(Part(6, ((("elapsed ", "dim"), (time, "text")), ((time, "text"),), _NONE)))
     parts += _readonly(readonly, short=state == "running")

@@ -14,27 +14,17 @@ from liverl.rundir.commands import run_words
 from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.comparison import LETTERS
-from liverl_tui.text.words import UNKNOWN, duration, one_line, size, step_of
+from liverl_tui.text.words import LISTED_GLYPH, LISTED_STATE, UNKNOWN, duration, one_line, size, step_of
 from liverl_tui.widgets.base.cells import Row, Span, fit, with_below
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.base.wrapping import wrapped
 
-# State of a run -> glyph and word, style; others are shown as they are.
-_STATES: dict[str, Span] = {
-    "live": ("● live", "ok"),
-    "elsewhere": ("● live on", "ok"),
-    "orphaned": ("▲ unsupervised", "warn"),
-    "lost": ("✖ lost", "bad"),
-    "failed": ("✖ failed", "bad"),
-    "stopped": ("○ stopped", "dim"),
-    "done": ("✔ done", "dim"),
-}
-
 
 def state_of(run: RunListed) -> Span:
     """(glyph and word, style) of a run's state; of one that is live on another host with that host."""
-    word, style = _STATES.get(run.state, (one_line(run.state), "warn"))
+    word, style = LISTED_STATE.get(run.standing, (one_line(run.standing), "warn"))
+    word = " ".join(filter(None, (LISTED_GLYPH.get(run.standing), word)))
     return (f"{word} {one_line(run.host or UNKNOWN)}" if run.state == "elsewhere" else word), style
 
 

@@ -30,6 +30,7 @@ from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
 MOST = 128 << 20  # bytes of one log that are read, its last ones: about 3 s
+GONE = "its log is gone and was not read"  # in place of that it says nothing
 # Lines that a script may print behind the error for which its trainer ended, besides those of ``LAST_WORDS``: of
 # verl's other workers some ten, of a copy of results some dozens. What says more has gone on with something else.
 EPILOGUE = 60
@@ -203,7 +204,16 @@ def _read_all(logs: Sequence[Path], start: int = 0, matcher: Matcher | None = No
 
 
 def _as_read(why: Why, ended: Ended) -> Why:
-    """What does not explain the end, with how much of the log was looked at, if not all of it was."""
+    """What does not explain the end, with how much of the log was looked at, if not all of it was, or none."""
+    if SAYS_NOTHING in why.explanation.title and not os.path.exists(ended.log):
+        found = msgspec.structs.replace(
+            why.explanation,
+            title=why.explanation.title.replace(SAYS_NOTHING, GONE),
+            cause=f"{ended.log} does not exist, so that what it said is not known.",
+            fix="See whether the run's directory was renamed, moved or removed meanwhile: liverl-tui doctor reads the "
+            "log where it is now.",
+        )
+        return msgspec.structs.replace(why, explanation=found)
     logs = ((ended.log, ended.start), *((log, 0) for log in ended.also))
     if why.explanation.id not in UNEXPLAINED or not any(_size(log) - start > MOST for log, start in logs):
         return why

@@ -419,14 +419,37 @@ def _agent_loop(c: RunConfig) -> Iterator[Finding]:
     yield Finding("verl.agent_loop", words, c.verl.agent_loop, f"auto or {LOOP_OF[carrier(c)]}")
 
 
-@_rule(
-    "run.topology", "proxy.trials_through", "session_proxy.port", "infrastructure.litellm_port", "proxy.host"
+# What of a run listens on a port that its configuration names, on whatever address: key, name, and when it does.
+_LISTENERS: tuple[tuple[str, str, Callable[[RunConfig], bool]], ...] = (
+    ("infrastructure.litellm_port", "LiteLLM", when.our_proxy),
+    ("infrastructure.ray_port", "Ray", when.our_head),
+    ("infrastructure.ray_dashboard_port", "Ray's dashboard", when.our_head),
+    ("session_proxy.port", "sessions", when.session_service),
+    ("observe.metrics_port", "what Prometheus reads", when.serves_metrics),
 )
-def _session_port(c: RunConfig) -> Iterator[Finding]:
-    port = c.session_proxy.port
-    if when.session_service(c) and port and port == c.infrastructure.litellm_port:
-        words = "sessions and LiteLLM cannot listen on the same port"
-        yield Finding("session_proxy.port", words, str(port), "another port, or 0 for any free one")
+
+
+@_rule(
+    "run.topology",
+    "trainer.kind",
+    "ray.address",
+    "proxy.trials_through",
+    "proxy.host",
+    *(key for key, _, _ in _LISTENERS),
+)
+def _same_ports(c: RunConfig) -> Iterator[Finding]:
+    taken: dict[int, tuple[str, str]] = {}
+    for key, name, listens in _LISTENERS:
+        port = int(value_of(c, key)) if listens(c) else 0
+        if port and port in taken:
+            before, other_name = taken[port]
+            if all(one.startswith("infrastructure.") for one in (key, before)):
+                continue  # ``verl`` compares those, also for launch scripts
+            words = f"{name} and {other_name} cannot listen on the same port"
+            other = "another port" if key == "observe.metrics_port" else "another port, or 0 for any free one"
+            yield Finding(key, words, str(port), other)
+        elif port:
+            taken[port] = key, name
 
 
 @_rule(

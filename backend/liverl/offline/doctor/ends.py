@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.quiet.reasons import signal_words
+from liverl.model import TrialsStatus
 from liverl.offline.doctor.training import Training
 from liverl.util.ages import ago, clock
 
@@ -80,4 +81,18 @@ def exit_without_error(run: Training, line: Evidence) -> Explanation:
         "Look for the error where the program itself writes: its own log files, the standard error of the job, Ray's "
         "session folder. Run doctor on those, too.",
         evidence=(line,),
+    )
+
+
+def end_of_trials_not_told(trials: TrialsStatus) -> Explanation:
+    """The note on trials without a log and without metrics: they do not tell how the training went, and those without a
+    result not even how they ended."""
+    open_ = trials.total - trials.finished
+    words = "none of its trials has a result" if not trials.finished else "only its trials are here"
+    return Explanation(
+        NOT_TOLD,
+        "info",
+        f"Whether the training was complete is not known: {words}",
+        f"There is no log and there are no metrics of a trainer. Trials without a result: {open_} of {trials.total}.",
+        "Name the folder of the run itself, or its trainer's log, too.",
     )

@@ -18,7 +18,7 @@ from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.ended_anyhow import ends_untold
-from liverl.offline.doctor.ends import end_of_metrics_not_told
+from liverl.offline.doctor.ends import end_of_metrics_not_told, end_of_trials_not_told
 from liverl.offline.doctor.inputs import Input, collect, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
 from liverl.offline.doctor.kinds import PACKED
@@ -207,7 +207,11 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
     most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
     judged = judged_files(recent, source, most.status, most.unreadable, training.owed, now)
     alone = recent.steps and not any(one.log.trains or one.told.has_training for one in reading.logs)
-    untold = (end_of_metrics_not_told(recent.steps[-1].step, source),) if alone else ()
+    untold = [end_of_metrics_not_told(recent.steps[-1].step, source)] if alone else []
+    if (
+        not recent.steps and not reading.logs and most.status.steps
+    ):  # a trial that was named is asked about itself
+        untold.append(end_of_trials_not_told(most.status))
     return msgspec.structs.replace(judged, missed=tuple(missed), notes=(*judged.notes, *untold))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from liverl.observe.metrics.event_files import event_files, is_event_file, read_
 from liverl.observe.metrics.recent import RecentSteps, StepCollector, of_steps
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.offline.doctor.trials import TrialsRead, of_run
+from liverl.offline.left import Left, standing
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir
 from liverl.util.plural import quantity
@@ -111,37 +111,39 @@ def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
     return judged, [of_run(now.trials, run.path)]
 
 
+_TITLES: dict[Left, str] = {
+    "services": "The backend of the run died; services of it still run",
+    "complete": "The backend of the run died; its training is complete",
+    "nothing": "The backend of the run died; none of its services run",
+    "never": "The run was never started",
+    "elsewhere": "The backend of the run died on another host",
+    "held": "A backend of the run is starting or ending",
+}
+_THEN: dict[Left, str] = {
+    "services": "another backend takes over the services that still run",
+    "complete": "another backend stops what is left, and writes the result",
+    "nothing": "the next attempt goes on from the newest checkpoint",
+    "never": "it starts the run",
+    "elsewhere": "it ends the services that may still be running there",
+    "held": "it says how the run goes once that backend answers, or has ended",
+}
+
+
 def _left_behind(now: Snapshot) -> Explanation | None:
     """A run whose backend died before it could say how the run ended; None for any other."""
     if now.state not in ("dead", "unsupervised") or now.result is not None:
         return None
-    going = now.state == "unsupervised"
+    found = standing(Path(now.run_dir), now)
     return Explanation(
         f"run-{now.state}",
         "critical",
-        "The backend of the run died; its training is complete"
-        if now.awaits_closing
-        else "The backend of the run died; services of it still run"
-        if going
-        else "The backend of the run died; none of its services run",
+        _TITLES[found.left],
         f"{now.phase[:1].upper()}{now.phase[1:]}. The run has no result."
         if now.phase
         else "The run has no result.",
-        _next(now, going),
+        f"Run {found.command}: {_THEN[found.left] if found.goal != 'write its result' else 'it writes the result'}.",
         evidence=(Evidence("", now.run_dir),),
     )
-
-
-def _next(now: Snapshot, going: bool) -> str:
-    """What goes on with a run whose backend has died: where no process is left, another backend would find none."""
-    command = (
-        f"liverl-tui up --{'run' if going or now.awaits_closing else 'resume'} {shlex.quote(now.run_dir)}"
-    )
-    if now.awaits_closing:
-        return f"Run {command}: another backend stops what is left, and writes the result."
-    if going:
-        return f"Run {command}: another backend takes over the services that still run."
-    return f"Run {command}: the next attempt goes on from the newest checkpoint."
 
 
 def _judged(symptoms: Iterable[Symptom], source: str, root: str, steps: int = FEW_STEPS) -> Judged:
