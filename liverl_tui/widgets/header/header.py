@@ -13,6 +13,7 @@ from liverl_tui.data.host import host_of
 from liverl_tui.data.view import ITS_CLOCK, View
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.as_typed import as_typed
+from liverl_tui.text.columns import columns_of
 from liverl_tui.text.facts import batch_words, lasted, remaining, stalled_for
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
@@ -24,6 +25,7 @@ from liverl_tui.text.words import (
     age,
     duration,
     one_line,
+    short_name,
     step_of,
     time_left,
 )
@@ -183,6 +185,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     time, host."""
     state, result = snapshot.state, snapshot.result
     name = snapshot.run
+    bare = name.rpartition("/")[2]  # the project is the same for all of a user's runs, mostly
     code = f" (exit code {result.exit_code})" if result is not None else ""
     # A recording may end in the middle of a run: nothing of it runs then, and no step of it is to come.
     over = view.link == "demo" and bool(view.why) and not view.playing and result is None
@@ -197,8 +200,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
             3,
             (
                 ((name, "strong"),),
-                ((fit(name, min(len(name), 24)), "strong"),),
-                ((fit(name, min(len(name), 12)), "strong"),),
+                ((short_name(name if columns_of(name) <= 24 else bare, 24), "strong"),),
+                ((short_name(bare, 12), "strong"),),
             ),
         ),
         *([] if over else own_state),
