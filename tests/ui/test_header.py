@@ -59,6 +59,35 @@ def test_a_narrow_row_drops_the_project_before_it_cuts_the_name_of_the_run() -> 
     assert first(shown, 60).startswith("2026…-223755  ")
 
 
+async def test_a_click_at_an_alert_opens_the_alerts() -> None:
+    shown = view(symptoms=(TOOLLESS,))
+    for row, words, opens in (
+        (0, "✖ 1", True),
+        (2, "✖ No trial", True),
+        (0, "running", False),
+        (1, "replicas", False),
+    ):
+        app = LiverlApp(FakeSource(view=shown))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            header = app.screen.query_one(Header)
+            lines = [line.text for line in header.compose_rows(120, header.size.height)]
+            await pilot.click(Header, offset=(lines[row].index(words) + 1, row))
+            await settle(pilot)
+            assert (getattr(app.screen, "scope", "") == "alerts") is opens, (lines, words)
+
+
+async def test_a_recording_that_ended_in_a_run_does_not_say_what_goes_on() -> None:
+    state = snapshot(phase="all 5 steps done, the trainer is finishing")
+    for why, said in (("5 of 5 steps; { goes back", False), ("", True)):
+        app = LiverlApp(FakeSource(view=View(link="demo", snapshot=state, why=why)))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            text = "\n".join(line.text for line in app.screen.query_one(Header).compose_rows(120, 3))
+            assert ("is finishing" in text) is said
+            assert ("the recording ends here" in text) is not said
+
+
 def below(shown: View, state: Snapshot, width: int = 120) -> list[str]:
     return [row.text for row in below_rows(shown, state, NOW, width)]
 
