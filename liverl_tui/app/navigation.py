@@ -188,7 +188,8 @@ class Navigation:
         """Show the screen of the selected service or replica, else that of the first service."""
         names = [s.name for s in processes(self._host.view.snapshot)]
         if not names:
-            self.toast("no services yet", "warning")
+            over = self._host.view.link == "ended"
+            self.toast("this run has no services" if over else "no services yet", "warning")
             return
         self.open_service(self._commands.selected_service() or self._commands.selected_actor() or names[0])
 

@@ -81,8 +81,17 @@ def _of_run(named: Path | None, run_root: Path | None) -> str:
 
     Raises:
         RunLookupError: no run matches, several do, or the live ones are on other hosts.
+        CliError: there is no run at all.
     """
-    found = run_to_read(named, run_root)
+    from liverl.rundir.index import NoLiveRun
+    from liverl.rundir.state_home import default_run_root
+
+    try:
+        found = run_to_read(named, run_root)
+    except NoLiveRun:
+        where = run_root if run_root is not None else default_run_root()
+        message = f"there is no run under {where}; name a file or a folder with logs: liverl-tui doctor PATH"
+        raise CliError(message, ExitCode.NO_RUN) from None
     echo(f"reading run {found.name} in {found.path}", err=True)
     return str(found.path)
 

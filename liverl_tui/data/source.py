@@ -97,7 +97,7 @@ def client_name() -> str:
         where = os.ttyname(0).removeprefix("/dev/")
     except OSError:
         where = "no terminal"
-    return f"interface pid {os.getpid()} ({where})"
+    return f"the interface (pid {os.getpid()}, {where})"
 
 
 class Newest:

@@ -143,7 +143,7 @@ class TimelineScreen(RunScreen):
         step = self._wanted if self._wanted is not None else next(reversed(ended or steps), None)
         if step is None:
             if self._metrics.done:
-                pane.words = "no step has begun yet"
+                pane.words = self._none_begun
             return
         shown, now = self._shown, time.monotonic()
         same = shown is not None and shown.step == step
@@ -215,7 +215,8 @@ class TimelineScreen(RunScreen):
         steps.marks = self._marks
         steps.notes = notes
         if self._metrics.done and not self._ended():
-            steps.words = "no step says yet what its parts took (timing_s/*)"
+            yet = "" if self.liverl.view.link == "ended" else " yet"
+            steps.words = f"no step says{yet} what its parts took (timing_s/*)"
         if steps.display:
             steps.take(self._times())
 
@@ -228,13 +229,17 @@ class TimelineScreen(RunScreen):
             return {}
         return {"json": lambda: msgspec.json.format(msgspec.json.encode(shown), indent=1).decode() + "\n"}
 
+    @property
+    def _none_begun(self) -> str:
+        return "no step has begun" if self.liverl.view.link == "ended" else "no step has begun yet"
+
     # -- keys
 
     def idle(self, action: str, parameters: tuple[object, ...]) -> str:
         """See ``keys.idle``: one step is shown, or the list of all of them."""
         steps = self.query_one(StepsPane)
         if not self._steps():
-            return "no step has begun yet" if action in ("step", "open") else ""
+            return self._none_begun if action in ("step", "open") else ""
         if action == "step" and steps.display:
             return f"all steps are shown; {find('timeline', 'open').press} to open the one under the cursor"
         if action == "open" and not steps.display:

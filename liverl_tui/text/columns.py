@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from rich.cells import cell_len
-
 # Texts of which every character is known to be one column wide: a fast check that avoids measuring each one.
 _NARROW = re.compile(r"[ -~·×°–-…←-↓─-◼◿⠀-⣿✔✖]*")
 
@@ -18,4 +16,22 @@ def is_narrow(text: str) -> bool:
 
 def columns_of(text: str) -> int:
     """The columns of a text without control characters."""
-    return len(text) if text.isascii() or _NARROW.fullmatch(text) else cell_len(text)
+    if text.isascii() or _NARROW.fullmatch(text):
+        return len(text)
+    from rich.cells import cell_len  # not at the top: commands that print plain text do without
+
+    return cell_len(text)
+
+
+def head(word: str, room: int) -> str:
+    """The longest beginning of a word that fits ``room`` columns."""
+    if is_narrow(word):
+        return word[:room]
+    from rich.cells import get_character_cell_size
+
+    used = 0
+    for index, character in enumerate(word):
+        used += get_character_cell_size(character)
+        if used > room:
+            return word[:index]
+    return word

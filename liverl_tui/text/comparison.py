@@ -208,7 +208,7 @@ def _configuration(comparison: Comparison, width: int, effects: Effects) -> Iter
     if not differences and not alike:
         known = not any("configuration" in what for one in runs for what in one.unknown)
         yield (
-            "the configurations are the same (keys and passwords are not saved, so not compared)"
+            "the configurations are the same (keys and passwords are not compared)"
             if known
             else "the configurations could not be compared"
         )
@@ -273,7 +273,8 @@ def reward_words(letter: str, found: Parting) -> str:
     if not found.common:
         return f"A and {letter} have no step in common"
     if found.differs is None:
-        return f"A and {letter} have the same in all {quantity(found.common, 'step')}"
+        where = "the only step of both" if found.common == 1 else f"all {found.common:,} steps"
+        return f"A and {letter} have the same in {where}"
     common = quantity(found.common, "common step")
     if found.early:
         return f"too early to say which of A and {letter} is higher: they have {common}"

@@ -43,17 +43,16 @@ def node_words(node: NodeStatus, now: float) -> str:
 
 
 def figures_words(node: NodeStatus, now: float) -> str:
-    """What is measured on a host: ``cpu 41%  memory 210G of 2.0T  shm 60G  disk 900G free``, behind it how old that is
-    if it is old; "" if nothing is known. ``now``: Unix seconds."""
+    """What is measured on a host: ``cpu 41%  memory 210G of 2.0T  shm 60G  disk 900G free``, in front of it how old
+    that is if it is old, since a narrow row ends early; "" if nothing is known. ``now``: Unix seconds."""
     if node.measured_at is None:
         return ""
-    words = [] if node.cpu_percent is None else [f"cpu {node.cpu_percent:.0f}%"]
+    words = [f"(measured {duration(now - node.measured_at)} ago)"] if node.old(now) else []
+    words += [] if node.cpu_percent is None else [f"cpu {node.cpu_percent:.0f}%"]
     if node.memory_used is not None and node.memory_total is not None:
         words.append(f"memory {size(node.memory_used)} of {size(node.memory_total)}")
     words += [] if node.shm_used is None else [f"shm {size(node.shm_used)}"]
     words += [] if node.disk_free is None else [f"disk {size(node.disk_free)} free"]
-    if node.old(now):
-        words.append(f"(measured {duration(now - node.measured_at)} ago)")
     return "  ".join(words)
 
 

@@ -19,9 +19,10 @@ from liverl.observe.trials.turns import Turn
 from liverl.observe.trials.verifier import VerifierReport
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
+from liverl_tui.text.columns import head
 from liverl_tui.text.reward_lines import check_lines, mark_of
 from liverl_tui.text.words import count, duration, one_line
-from liverl_tui.text.wrapping import columns, head, wrap_line
+from liverl_tui.text.wrapping import columns, wrap_line
 
 Spans = tuple[tuple[str, str], ...]  # text, and the name of its style
 

@@ -8,9 +8,10 @@ from itertools import groupby
 from liverl.offline.trial_tokens import RowShown, TokenShown, TokensShown
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
+from liverl_tui.text.columns import head
 from liverl_tui.text.table import aligned
 from liverl_tui.text.words import one_line
-from liverl_tui.text.wrapping import columns, head
+from liverl_tui.text.wrapping import columns
 
 NEWLINE = "↵"  # at the end of a line that a token ends
 EMPTY = "∅"  # a token without text

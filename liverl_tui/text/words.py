@@ -8,6 +8,7 @@ from liverl.logs.text import plain
 from liverl.model import Level, RunState, ServiceState
 from liverl.util import ages
 from liverl.util.late_pattern import late_pattern
+from liverl_tui.text.columns import columns_of, head
 
 GLYPH: dict[ServiceState, str] = {
     "waiting": "◌",
@@ -164,22 +165,22 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` in at most ``width`` characters; ``…`` at the end if it was cut."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    """``text`` in at most ``width`` columns; ``…`` at the end if it was cut."""
+    return text if columns_of(text) <= width else head(text, max(0, width - 1)) + "…"
 
 
 def short_name(name: str, width: int) -> str:
     """A service's name in at most ``width`` columns. It is cut in the middle, since the numbers at its end
     (``replica-1``, ``vllm_server_1_0``) distinguish it from others."""
-    if len(name) <= width:
+    if columns_of(name) <= width:
         return name
     numbers = _NUMBERS.search(name)
     end = numbers.group() if numbers else ""
     if not end and ("-" in name or "_" in name):
         end = name[max(name.rfind("-"), name.rfind("_")) :]
-    if not end or len(end) > width - 2:
+    if not end or columns_of(end) > width - 2:
         return cut(name, width)
-    return name[: width - 1 - len(end)] + "…" + end
+    return head(name, width - 1 - columns_of(end)) + "…" + end
 
 
 def action_words(action: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from liverl_tui.text.columns import head
 from liverl_tui.text.words import one_line
 
 LEAST = 8  # columns: narrower lines cannot be read
@@ -56,20 +57,6 @@ def columns(text: str) -> int:
     from rich.cells import cell_len  # not for commands whose texts are ASCII
 
     return cell_len(text)
-
-
-def head(word: str, room: int) -> str:
-    """The longest beginning of a word that fits ``room`` columns."""
-    if word.isascii():
-        return word[:room]
-    from rich.cells import get_character_cell_size
-
-    used = 0
-    for index, character in enumerate(word):
-        used += get_character_cell_size(character)
-        if used > room:
-            return word[:index]
-    return word
 
 
 def wrap_line(line: str, width: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, settle, view
 from textual.widget import Widget
 
-from liverl.model import ReplicaSet, StepMetrics
+from liverl.model import ReplicaSet, StepMetrics, TrialsStatus
 from liverl.observe.history import Sample
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -22,6 +22,8 @@ from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.layout import PANES
 from liverl_tui.screens.metrics import MetricsScreen
 from liverl_tui.widgets.dashboard.gpus import GpusPane
+from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.log.pane import LogsPane
 from liverl_tui.widgets.metrics.strip import ChartStrip
 
 
@@ -317,3 +319,13 @@ async def test_a_double_click_on_a_chart_opens_the_metrics(tmp_path: Path) -> No
         await settle(pilot)
         await pilot.click(ChartStrip, offset=(20, 2), times=2)
         await until(pilot, lambda: isinstance(app.screen, MetricsScreen), lambda: str(app.screen))
+
+
+async def test_of_a_run_that_ended_nothing_is_said_to_be_still_to_come() -> None:
+    ended = View(link="ended", snapshot=view(services=(), trials=TrialsStatus()).snapshot)
+    app = LiverlApp(FakeSource(view=ended))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await until(pilot, lambda: "has written any output" in app.screen.query_one(LogsPane).text)
+        texts = [app.screen.query_one(pane).text for pane in (LogsPane, TrialsPane)]
+        assert "no trials" in texts[1] and not any("yet" in text for text in texts), texts

@@ -346,3 +346,14 @@ async def test_two_gpus_have_their_heads_on_the_smallest_terminal() -> None:
         await settle(pilot)
         assert app.pane.rows[1].text.split()[:2] == ["gpu", "util"]
         assert line(app, "0 ") and line(app, "1 ")
+
+
+async def test_an_owner_of_three_letters_gives_way_to_a_bar() -> None:
+    owners = (replica(i, name=f"replica-{i}") for i in range(8))
+    cards = tuple(msgspec.structs.replace(card, owner=f"replica-{card.index}") for card in gpus(8))
+    app = App(cards_view(gpus=cards, replicas=ReplicaSet(8, 8, 8, tuple(owners))))
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settle(pilot)
+        assert "…" not in app.pane.text, app.pane.text
+        assert app.pane.rows[1].text.split() == ["gpu", "util", "mem%"] * 3
+        assert " 0 ━━━  97%  84% ● " in app.pane.text

@@ -52,6 +52,42 @@ def first(shown: View, width: int = 200, readonly: bool = False) -> str:
     return pack(run_parts(shown, shown.snapshot, NOW, readonly), width).text
 
 
+def test_a_narrow_row_drops_the_project_before_it_cuts_the_name_of_the_run() -> None:
+    """All of a user's runs begin alike; what tells them apart is the end."""
+    shown = view(run="liverl/20261130-223755", rewards=Rewards(7, 0.2, 0.5, (0.2, 0.5)))
+    assert first(shown, 200).startswith("liverl/20261130-223755  ")
+    assert first(shown, 60).startswith("2026…-223755  ")
+
+
+async def test_a_click_at_an_alert_opens_the_alerts() -> None:
+    shown = view(symptoms=(TOOLLESS,))
+    for row, words, opens in (
+        (0, "✖ 1", True),
+        (2, "✖ No trial", True),
+        (0, "running", False),
+        (1, "replicas", False),
+    ):
+        app = LiverlApp(FakeSource(view=shown))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            header = app.screen.query_one(Header)
+            lines = [line.text for line in header.compose_rows(120, header.size.height)]
+            await pilot.click(Header, offset=(lines[row].index(words) + 1, row))
+            await settle(pilot)
+            assert (getattr(app.screen, "scope", "") == "alerts") is opens, (lines, words)
+
+
+async def test_a_recording_that_ended_in_a_run_does_not_say_what_goes_on() -> None:
+    state = snapshot(phase="all 5 steps done, the trainer is finishing")
+    for why, said in (("5 of 5 steps; { goes back", False), ("", True)):
+        app = LiverlApp(FakeSource(view=View(link="demo", snapshot=state, why=why)))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            text = "\n".join(line.text for line in app.screen.query_one(Header).compose_rows(120, 3))
+            assert ("is finishing" in text) is said
+            assert ("the recording ends here" in text) is not said
+
+
 def below(shown: View, state: Snapshot, width: int = 120) -> list[str]:
     return [row.text for row in below_rows(shown, state, NOW, width)]
 
@@ -171,7 +207,9 @@ def test_when_it_is_done_and_whether_validation_improves_stay_on_a_small_termina
         course=RewardCourse("solved", 99),
         validation=Validation("v", 0.5, 0.5, 90, 0.5, 90),
     )
-    state = snapshot(run="liverl/nightly", rewards=rewards, step=120, total_steps=400, step_seconds=6.0)
+    state = snapshot(
+        run="liverl/nightly-of-monday", rewards=rewards, step=120, total_steps=400, step_seconds=6.0
+    )
     shown = View(link="live", snapshot=state)
     for readonly in (False, True):
         text = first(shown, 80, readonly)
@@ -233,7 +271,7 @@ def test_a_first_attempt_and_an_unknown_pace_are_not_mentioned() -> None:
     ],
 )
 def test_the_end_of_the_batch_job(end: BatchEnd, wide: str, narrow: str | None) -> None:
-    shown = view(batch_end=end)
+    shown = view(batch_end=end, run="liverl/nightly-of-monday")
     assert wide in first(shown, 220)
     assert narrow is None or narrow in first(shown, 60)
     assert "job" not in first(view())
@@ -301,7 +339,7 @@ def test_what_matters_stays_where_the_line_is_short(width: int) -> None:
     shown = view(symptoms=(TOOLLESS,), step_seconds=60.0, attempt=3, run="some-long-project/some-longer-name")
     text = first(msgspec.structs.replace(shown, link="lost"), width)
     assert len(text) <= width
-    assert "some-long-p" in text
+    assert text.startswith(("some-l…-name  ", "some-longer-name  "))
     assert "● running" in text
     assert "U" in text
     assert re.search("✖ ?1", text)

@@ -422,6 +422,10 @@ async def test_before_there_is_anything(tmp_path):
         await ui.press("slash", "x", "enter", "l", "f", "enter")
     async with logs(tmp_path, shown=view(services=services("r0"))) as ui:
         await ui.shows("no service has written any output yet")
+    async with logs(
+        tmp_path, shown=View(link="ended", snapshot=view(services=services("r0")).snapshot)
+    ) as ui:
+        await ui.shows("no service of this run has written any output")
 
 
 async def test_sixty_four_services_on_eighty_columns_and_no_room_at_all(tmp_path):

@@ -103,3 +103,15 @@ async def test_old_figures_are_said_to_be_old() -> None:
             r"n1 +\?{8} +- .*\? figures 34s old", next(row for row in gpu_rows if row.startswith("n1 "))
         )
         assert any("(measured 34s ago)" in row for row in lines(app.screen.query_one("#replicas", RowsPane)))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 150, 200])
+async def test_a_figure_of_a_host_is_shown_as_a_whole_or_not_at_all(width: int) -> None:
+    app = LiverlApp(FakeSource(view=View(link="live", snapshot=many(hosts=4, replicas=8))))
+    async with app.run_test(size=(width, 40)) as pilot:
+        await settle(pilot)
+        replicas, gpus = (app.screen.query_one(name, RowsPane) for name in ("#replicas", "#gpus"))
+        hosts = [line for line in lines(replicas) if re.match(r"  n\d", line)]
+        assert len(hosts) == 4 and not any(line.endswith("…") for line in hosts), hosts
+        assert all("replicas" in line for line in hosts)
+        assert all("h…" not in line and "ho…" not in line for line in lines(gpus)), lines(gpus)

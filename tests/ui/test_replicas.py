@@ -415,3 +415,12 @@ async def test_the_log_of_a_recording_at_its_end_says_end(why: str, playing: str
         await settle(pilot)
         logs = app.screen.query_one(LogsPane)
         await until(pilot, lambda: ("■ end" if ended else "▶ following") in logs.text)
+
+
+async def test_a_service_that_waits_says_waiting_once() -> None:
+    trainer = service("trainer", "trainer", state="waiting", why="waiting for proxy to be ready")
+    app = RecordingApp(view(services=(trainer,), state="starting"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        rows = [row.text for row in app.screen.query_one(ReplicasPane).rows]
+        assert any("◌ waiting for proxy to be ready" in " ".join(text.split()) for text in rows), rows

@@ -356,6 +356,14 @@ def rows(about: About, width: int = 100) -> str:
     return "\n".join(row.text for row in detail_rows(about, width))
 
 
+def test_one_request_is_no_requests() -> None:
+    for count, words in ((1.0, "since start      1 request, "), (2.0, "since start      2 requests, ")):
+        shown = snapshot(
+            replicas=ReplicaSet(1, 1, 1, (replica(0, request_success_total=count),)), services=SERVICES
+        )
+        assert words in rows(About("r0", NOW, shown, SERVICES[1]))
+
+
 def test_what_keeps_a_replica_from_its_work_is_said() -> None:
     lame = replica(0, listed=False, policy_version=5, kv_cache_usage=None)
     shown = snapshot(replicas=ReplicaSet(2, 1, 0, (lame,)), services=SERVICES)

@@ -443,7 +443,7 @@ async def test_commands_go_to_the_backend_and_its_refusals_come_back(
     run = quick()
     asked = RunSource(RunDir(run.run_dir))
     answer = await asked.command("restart", service="proxy")
-    assert answer["text"].startswith("proxy restarted for interface pid ")
+    assert answer["text"].startswith("proxy restarted for the interface (pid ")
     with pytest.raises(CommandError, match="no service proxi"):
         await asked.command("restart", service="proxi")
 

@@ -744,15 +744,20 @@ async def test_a_line_per_step(tmp_path: Path) -> None:
     async with app_of(seen(trial(0), steps=steps), tmp_path).run_test(size=(120, 40)) as pilot:
         shown = await opened(pilot, "4c")
         lines = shown.pane.text
-        assert (
-            "▲ 3/4 trials call tools" in lines and "✖ 0/2 trials call tools" in lines and "4 trials" in lines
-        )
+        assert "▲ 3/4 call tools" in lines and "✖ 0/2 call tools" in lines and "4 trials" in lines
         assert "done 3, no tool call 1" in lines and "0.250" in lines
         assert "✖ 0/2" in shown.pane.copy_line() or "▲ 3/4" in shown.pane.copy_line()
         await shown.press("j", "enter")
         await shown.until(lambda: "all of step 6: 2 of 2 trials done; ✖ none of 2" in shown.lines[0])
         await shown.press("c", "escape", "escape")
         assert shown.names == ["trial-000"]
+
+
+async def test_the_endings_of_a_step_are_not_cut_beside_an_empty_column() -> None:
+    steps = (StepTrials(7, 32, 32, 0, 0.5, 32, ends={"submitted": 31, "max turns": 1}),)
+    async with app_of(seen(trial(0), steps=steps)).run_test(size=(80, 24)) as pilot:
+        shown = await opened(pilot, "4c")
+        assert "submitted 31, max turns 1" in shown.pane.text, shown.pane.text
 
 
 async def test_the_table_of_steps_says_that_older_ones_are_left_out() -> None:

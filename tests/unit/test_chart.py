@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ from liverl_tui.widgets.metrics.chart import (
     Line,
     Plot,
     Smoothed,
+    column_of,
     columns,
     overlay,
     picture,
@@ -101,11 +103,31 @@ def test_a_logarithmic_scale_makes_powers_equidistant() -> None:
     assert text(rows)[0].startswith("   1000 ┤") and text(rows)[12].startswith("      1 ┤")
     width = 2 * (49 - LABEL - 1)
     drawn = dots(rows)
-    places = [max(y for x, y in drawn if x == i * width // 4) for i in range(4)]
+    places = [max(y for x, y in drawn if x == i * (width - 1) // 3) for i in range(4)]
     steps = [b - a for a, b in pairwise(places)]
     assert max(steps) - min(steps) <= 1
     without_zero = dots(picture(series(0, 10, 100), 49, 14, ChartStyle(log=True, ended=True)))
-    assert min(x for x, _ in without_zero) == width // 3
+    assert min(x for x, _ in without_zero) == (width - 1) // 2
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("count", [2, 5, 9, 16])
+def test_a_point_stands_above_its_label(count: int, ended: bool) -> None:
+    """The line of five steps does not end at four fifths of the axis whose last label is 5."""
+    chart = ChartStyle(ended=ended, cursor=count, total=count)
+    rows = picture(series(*[0.0] * (count - 1), 1.0), 80, 12, chart)
+    end = max(x for x, _ in dots(rows)) // 2
+    *_, axis = text(rows)
+    assert axis.index("▲") - LABEL - 1 == end == 80 - LABEL - 2
+
+
+def test_of_few_steps_each_label_is_below_its_point() -> None:
+    *_, axis = text(
+        picture(series(1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0), 90, 12, ChartStyle(ended=True))
+    )
+    for step in re.findall(r"\d+", axis):
+        place = axis.index(step) + (len(step) - 1 if step == "9" else 0) - LABEL - 1
+        assert place == column_of(int(step), 1, 9, 2 * (90 - LABEL - 1)) // 2
 
 
 def test_the_lowest_and_highest_of_each_column_are_kept() -> None:

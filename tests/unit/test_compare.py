@@ -105,6 +105,7 @@ def test_what_differs_is_told_and_what_does_not_is_not(
     [
         (Parting(0, None, None, None), "A and B have no step in common"),
         (Parting(9, None, None, None), "A and B have the same in all 9 steps"),
+        (Parting(1, None, None, None), "A and B have the same in the only step of both"),
         (
             Parting(12, 3, None, None),
             "A and B differ from step 3 on, and neither stays higher (12 common steps)",
@@ -257,7 +258,7 @@ def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (path / "config.yaml").write_text(text.replace('anthropic_api_key: ""', f"anthropic_api_key: {key}"))
     _, out, _ = compared(capsys, one, other)
     assert "kkkk" not in out and "qqqq" not in out
-    assert "the configurations are the same (keys and passwords are not saved, so not compared)" in out
+    assert "the configurations are the same (keys and passwords are not compared)" in out
 
 
 @pytest.mark.parametrize("names", [(), ("one",), ("one", "one"), tuple("abcdefg")])

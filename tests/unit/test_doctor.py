@@ -498,7 +498,10 @@ def test_without_a_path_it_reads_the_newest_run(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     code, _, err = doctor(capsys)
-    assert code == 4 and "no live run on this host, and none under" in err
+    assert (
+        code == 4
+        and f"there is no run under {tmp_path / 'liverl/runs'}; name a file or a folder with logs" in err
+    )
     run_dir = make_run(tmp_path / "liverl/runs/mine/first", Result("failed", 1, None, 3, 1.0, 2.0))
     code, out, err = doctor(capsys)
     assert code == 1 and str(run_dir) in out

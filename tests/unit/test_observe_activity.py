@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from liverl.model import EngineFacts
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages
 from liverl.observe.engine.activity import FRESH, Activity, ActivitySigns, ActivityState, Cycle, judge
+from liverl.verl.activity import cycle_words
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 AWAKE = EngineFacts(running=0.0, waiting=0.0, sleep_state="awake")
@@ -161,3 +162,12 @@ def test_any_history_is_survived(
         doing = activity.look(ActivitySigns(at, up=up, facts=facts))
         assert doing.why and (up or doing.what == "booting")
         assert not doing.ready or doing.what in ("serving", "idle")
+
+
+def test_what_took_less_than_half_a_second_is_not_said_to_have_taken_none() -> None:
+    words = cycle_words([Cycle(0.0, woke_at=4.2, serving_at=4.4)])
+    assert words == "1 replica slept for 4 s, received new weights in under a second"
+    assert (
+        cycle_words([Cycle(0.0, woke_at=0.2, serving_at=1.6)])
+        == "1 replica slept for less than a second, received new weights within 1 s"
+    )

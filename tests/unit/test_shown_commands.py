@@ -35,6 +35,7 @@ OTHERS = {
     r"mkdir -p ~/\.config/": NOT_RUN + "a folder of the reader's home",
     r"setfacl (-R )?-m u:NAME:": NOT_RUN + "a folder of the reader's; it needs another user",
     r"pgrep -af liverl\.daemon\.main": NOT_RUN + "it needs a live run",
+    r"py-spy dump --pid PID|nvidia-smi +#|ray status +#": NOT_RUN + "they need a process that hangs",
     r"install -m 600 /dev/null ": NOT_RUN + "a file of the reader's home",
     r"(python3 -m venv|/opt/.*/pip install|cp) .*mini": "stack/test_cli_agent.py installs it in a folder of its own",
     r"python3 -m venv /opt/my-agent && |chmod \+x my_agent\.py": NOT_RUN

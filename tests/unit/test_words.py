@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from liverl.model import Level, RunState, ServiceState
 from liverl_tui.text import words
+from liverl_tui.text.columns import columns_of
 
 
 @pytest.mark.parametrize(
@@ -93,8 +94,14 @@ def test_shares_and_numbers() -> None:
 @given(st.text(), st.integers(0, 80))
 def test_a_cut_text_fits_and_says_that_it_was_cut(text: str, width: int) -> None:
     shown = words.cut(text, width)
-    assert len(shown) <= max(1, width)
+    assert columns_of(shown) <= max(1, width)
     assert shown == text or shown.endswith("…")
+
+
+def test_names_in_wide_letters_are_cut_by_columns_and_keep_their_number() -> None:
+    assert words.short_name("复制品模型的副本-12", 12) == "复制品模…-12"
+    assert words.short_name("复制品-12", 12) == "复制品-12"
+    assert words.cut("复制品模型", 6) == "复制…"
 
 
 @given(st.text())

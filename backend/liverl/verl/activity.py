@@ -98,13 +98,17 @@ def cycle_words(cycles: Iterable[Cycle]) -> str:
     """``2 replicas slept for 21 s, received new weights within 1 s``; each number is the largest of all cycles."""
     cycles = list(cycles)
 
-    def longest(values: Iterable[float | None], form: str) -> str:
+    def longest(values: Iterable[float | None], form: str, below: str = "") -> str:
         numbers = [value for value in values if value is not None]
-        return form.format(max(numbers)) if numbers else ""
+        return (below if below and max(numbers) < 0.5 else form.format(max(numbers))) if numbers else ""
 
     parts = (
-        longest((c.asleep_for for c in cycles), "slept for {:.0f} s"),
-        longest((c.update_for for c in cycles), "received new weights within {:.0f} s"),
+        longest((c.asleep_for for c in cycles), "slept for {:.0f} s", "slept for less than a second"),
+        longest(
+            (c.update_for for c in cycles),
+            "received new weights within {:.0f} s",
+            "received new weights in under a second",
+        ),
         longest((c.sleep_seconds for c in cycles), "took {:.2f} s to enter sleep"),
         longest((c.wake_seconds for c in cycles), "took {:.2f} s to wake up"),
         longest((c.freed_gib for c in cycles), "freed {:.1f} GiB"),

@@ -374,7 +374,10 @@ class VerlReplicas:
             # It has served before: one slow answer must not move its trials to other replicas.
             return "degraded", rank.why
         if rank.stage == "healthy" and not self._routes.passed(rank):
-            why = self._routes.problems.get(rank.rank) or "its token routes have not been checked yet"
+            why = (
+                self._routes.problems.get(rank.rank)
+                or "checking that its server answers with token ids, which the sessions need"
+            )
             return ("failed" if self._routes.refused.get(rank.rank) else "starting"), why
         # Long before a deadline nothing is wrong with it.
         why = (

@@ -195,8 +195,8 @@ class Tally(Struct):
 
     @property
     def share(self) -> str:
-        """``▲ 13/16 trials call tools``, out of the trials that called a tool or ended without one."""
-        return f"{self.glyph} {self.calling}/{self.calling + self.zero} trials call tools"
+        """``▲ 13/16 call tools``, out of the trials that called a tool or ended without one."""
+        return f"{self.glyph} {self.calling}/{self.calling + self.zero} call tools"
 
 
 def tally_of(step: StepTrials) -> Tally:

@@ -19,6 +19,7 @@ FULL = 0.97  # ratio of the memory: shown as a warning from here on
 CELL = 20  # columns of the narrowest cell, with the gap after it
 GOOD_CELL = 40  # the same of a cell with a bar and most owners in full
 _BAR = 6  # columns of the bar in such a cell
+_LEAST_OWNER = 6  # columns below which an owner is not shown in a cell
 
 
 def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[str, str]:
@@ -168,6 +169,8 @@ def _cell_columns(width: int) -> tuple[tuple[str, str, int, str], ...]:
     bar_width = _BAR if width >= GOOD_CELL - 1 else 0
     fixed = 3 + 4 + 4 + 1 + 4 + (bar_width + 1 if bar_width else 0)
     owner = max(1, width - fixed)
+    if owner < _LEAST_OWNER:  # too few letters to say whose it is: a bar says more
+        bar_width, owner = owner, 0
     parts = (
         ("index", "gpu", 3, ">"),
         ("bar", "", bar_width, "<"),
@@ -193,7 +196,8 @@ def cell_head(width: int) -> Row:
 def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
     """One GPU as a cell: index, bar, utilization, memory, owner, and the verdict as its glyph.
 
-    Example: ``  0 ━━━━━╸  97%  84% replica-0 ●``. Below ``GOOD_CELL`` there is no bar.
+    Example: ``  0 ━━━━━╸  97%  84% replica-0 ●``. Below ``GOOD_CELL`` there is no bar,
+    below ``_LEAST_OWNER`` columns for the owner there is one in its place.
     """
     row, facts = Row(), GpuFacts(gpu, label)
     for name, _, columns, align in _cell_columns(width):

@@ -13,6 +13,7 @@ from liverl.model import GpuStatus, ServiceStatus, Snapshot
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.columns import columns_of
 from liverl_tui.text.facts import why_no_gpus
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_service, owner_of, spins
 from liverl_tui.text.words import one_line
@@ -316,8 +317,9 @@ class GpusPane(GridPane):
 
     @property
     def _host_names(self) -> int:
-        """Columns of the longest name of a host."""
-        return min(24, max((len(host.name) for host in self._hosts.values()), default=0))
+        """Columns of the longest name of a host, or of the word above them."""
+        names = (columns_of(host.name) for host in self._hosts.values())
+        return max(len("host"), min(24, max(names, default=0)))
 
     @property
     def _longest_name(self) -> int:

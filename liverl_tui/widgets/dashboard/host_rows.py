@@ -79,7 +79,12 @@ def gpu_cell(host: HostGpus, width: int) -> Row:
 def gpu_cell_head(width: int) -> Row:
     """The heads above such a cell."""
     room = max(1, width - CELLS - 8)
-    return Row().add("host", "head", room).add(" gpus", "head", CELLS + 2).add("util", "head", 4, ">")
+    return (
+        Row()
+        .add("host" if room >= len("host") else "", "head", room)
+        .add(" gpus", "head", CELLS + 2)
+        .add("util", "head", 4, ">")
+    )
 
 
 def gpu_line(host: HostGpus, names: int) -> Row:

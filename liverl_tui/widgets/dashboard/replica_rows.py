@@ -17,11 +17,13 @@ from liverl.model import (
     Snapshot,
 )
 from liverl.util.plural import plural, quantity
+from liverl_tui.text.columns import columns_of
 from liverl_tui.text.facts import bypassed_words, ended, hosts_words, open_words
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, engine_now
 from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value
+from liverl_tui.widgets.base.fitting import columns as columns_of_spans
 from liverl_tui.widgets.base.meters import bar
 
 # Name of the row about the sessions in verl's workers: that of the service in other runs
@@ -348,7 +350,8 @@ def unready(
         row.add(" ").add(filled, "meter").add(rest, "meter_off")
     if restarts:
         row.add(f" {quantity(restarts, 'restart')}", "warn")
-    return row.add(f" {one_line(why)}" if why and why != label.words else "", "dim")
+    why = one_line(why).removeprefix(f"{label.words} ")  # "waiting for proxy" behind "waiting"
+    return row.add(f" {why}" if why and why != label.words else "", "dim")
 
 
 def service_line(
@@ -412,12 +415,32 @@ def workers_line(label: StatusLabel, snapshot: Snapshot, name_width: int, state_
 
 
 def host_line(
-    name: str, label: StatusLabel, words: str, name_width: int, state_width: int, *, problem: bool
+    name: str,
+    label: StatusLabel,
+    words: str,
+    name_width: int,
+    state_width: int,
+    width: int,
+    *,
+    problem: bool,
 ) -> Row:
-    """A host of a run on several, or all of them: state, and ``words`` on what is wrong or where it is."""
+    """A host of a run on several, or all of them: state, and ``words`` on what is wrong or where it is. Of figures,
+    those that do not fit into ``width`` as a whole are left out."""
     row = Row().add(name, "text", name_width).add(" ")
     row.add(label.text, label.style, max(state_width, len(label.text)))
+    if not problem:
+        words = _whole_parts(words, width - columns_of_spans(row.spans) - 1)
     return row.add(f" {words}" if words else "", "warn" if problem else "dim")
+
+
+def _whole_parts(words: str, room: int) -> str:
+    """The first of the parts of ``words``, which have two blanks between them, as many as fit; at least one."""
+    shown, *rest = words.split("  ")
+    for part in rest:
+        if columns_of(f"{shown}  {part}") > room:
+            break
+        shown = f"{shown}  {part}"
+    return shown
 
 
 def short_line(labels: list[tuple[str, StatusLabel]]) -> Row:

@@ -356,7 +356,7 @@ class ReplicasPane(RowsPane):
             name = key if key == HOSTS else f"  {self._hosts[key].name or '(none)'}"
             problem = label.problem or self._troubled(key)
             words = self._words_of_hosts(key)
-            return replica_rows.host_line(name, label, words, names, self._state, problem=problem)
+            return replica_rows.host_line(name, label, words, names, self._state, width, problem=problem)
         if replica is not None and replica.state in SERVING:
             facts = ReplicaFacts(key, label, replica, service, snapshot_index, now, self._gpus[key])
             return replica_rows.line(facts, self.drawn_table(width))

@@ -99,7 +99,7 @@ STEP = (
     Column(
         "share",
         "tools",
-        28,
+        20,
         1,
         value=lambda t: t.zero if t.decided else None,
         largest_first=True,

@@ -502,8 +502,8 @@ class TrialsPane(RowsPane):
             return (Row((f"  {reason}", "dim")), *missing)
         if self._unrecorded:
             return (Row((f"  {self._unrecorded}", "dim")),)
-        of_no_step = self._table and self._status.total
-        return (Row(("  no trials of a training step yet" if of_no_step else "  no trials yet", "dim")),)
+        words = "  no trials of a training step" if self._table and self._status.total else "  no trials"
+        return (Row((words if self._view.link == "ended" else f"{words} yet", "dim")),)
 
     @property
     def marked_services(self) -> list[str] | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+from textual import events
+
 from liverl.model import SMOKE, Event, Snapshot
 from liverl.observe.metrics.rewards import ENDS_SAID
 from liverl.rundir.commands import next_command
@@ -13,6 +16,7 @@ from liverl_tui.data.host import host_of
 from liverl_tui.data.view import ITS_CLOCK, View
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.as_typed import as_typed
+from liverl_tui.text.columns import columns_of
 from liverl_tui.text.facts import batch_words, lasted, remaining, stalled_for
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
@@ -24,6 +28,7 @@ from liverl_tui.text.words import (
     age,
     duration,
     one_line,
+    short_name,
     step_of,
     time_left,
 )
@@ -38,6 +43,7 @@ _NONE: Form = ()  # leaves a part out
 # The rank of how far the run is, and of when it is done: the words of an alert (1) give way before these.
 _WHEN = 0.5
 _NEXT = ("> ", "rule")  # between the stages of a start
+_COUNTED = late_pattern(r"[✖▲] ?\d+( alerts?)?( \(.+\))?$")  # the number of alerts
 ROWS_FOR_NEWS = 20  # rows of a terminal from which on the header has a third one for alerts and news
 
 
@@ -85,7 +91,8 @@ class Header(CellPanel):
         now = self._clock.now()
         rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
         if height >= 2:
-            rows.append(stage_row(snapshot, now, width, news=height < 3))
+            shown = replace(snapshot, phase=_ENDS_HERE) if _played_out(view, snapshot) else snapshot
+            rows.append(stage_row(shown, now, width, news=height < 3))
         return [*rows, *self._below(snapshot, width)][:height]
 
     def _below(self, snapshot: Snapshot, width: int) -> list[Row]:
@@ -93,6 +100,15 @@ class Header(CellPanel):
 
     def _command(self, snapshot: Snapshot | None, width: int) -> list[Row]:
         return command_rows(snapshot, width) if snapshot is not None else []
+
+    async def on_click(self, event: events.Click) -> None:
+        """Open the alerts on a click at one: their number in the first row, or a row of its own."""
+        snapshot = self._view.snapshot
+        if snapshot is None or not any(s.severity != "info" for s in snapshot.symptoms):
+            return
+        rows = list(self.compose_rows(self.size.width, self.size.height))
+        if event.y < len(rows) and _alert_at(rows[event.y], event.x, first=event.y == 0):
+            await self.app.run_action("alerts")
 
     @property
     def _absence(self) -> str:
@@ -105,6 +121,28 @@ class Header(CellPanel):
     @property
     def _readonly(self) -> bool:
         return bool(getattr(self.app, "readonly", False))
+
+
+def _alert_at(row: Row, x: int, *, first: bool) -> bool:
+    """Whether column ``x`` shows an alert: their number in the ``first`` row, or a row that begins with one."""
+    if not first:
+        return row.text.startswith(("✖ ", "▲ "))
+    begin = 0
+    for text, _ in row.spans:
+        end = begin + columns([(text, "")])
+        if begin <= x < end:
+            return _COUNTED.match(text) is not None
+        begin = end
+    return False
+
+
+_ENDS_HERE = "the recording ends here"
+
+
+def _played_out(view: View, snapshot: Snapshot) -> bool:
+    """Whether a recording has been played to its end, and that is in the middle of a run: nothing of it runs then, and
+    no step of it is to come."""
+    return view.link == "demo" and bool(view.why) and not view.playing and snapshot.result is None
 
 
 def _readonly(readonly: bool, short: bool = False) -> list[Part]:
@@ -183,9 +221,9 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     time, host."""
     state, result = snapshot.state, snapshot.result
     name = snapshot.run
+    bare = name.rpartition("/")[2]  # the project is the same for all of a user's runs, mostly
     code = f" (exit code {result.exit_code})" if result is not None else ""
-    # A recording may end in the middle of a run: nothing of it runs then, and no step of it is to come.
-    over = view.link == "demo" and bool(view.why) and not view.playing and result is None
+    over = _played_out(view, snapshot)
     look = RUN_STYLE[state]
     # The link says that the recording has ended.
     own_state = [
@@ -197,8 +235,8 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
             3,
             (
                 ((name, "strong"),),
-                ((fit(name, min(len(name), 24)), "strong"),),
-                ((fit(name, min(len(name), 12)), "strong"),),
+                ((short_name(name if columns_of(name) <= 24 else bare, 24), "strong"),),
+                ((short_name(bare, 12), "strong"),),
             ),
         ),
         *([] if over else own_state),

@@ -236,9 +236,12 @@ class LogsPane(LogView):
         return self._view.over or self._at_rest() is not None
 
     def why_empty(self) -> str:
-        """Why no lines are shown; before the first snapshot ``connecting``."""
-        connecting = "connecting" if self._view.link == "connecting" else ""
-        return empty_words(self.frame, self.tab(), connecting)
+        """Why no lines are shown; before the first snapshot ``connecting``, and of a run that has ended nothing that
+        sounds as if there were more to come."""
+        words = "connecting" if self._view.link == "connecting" else ""
+        if self._view.link == "ended" and not self.frame.unread:
+            words = "no service of this run has written any output"
+        return empty_words(self.frame, self.tab(), words)
 
     def _margin(self) -> int:
         if self._active != ALL:

@@ -52,6 +52,22 @@ class ChartStyle:
 # --- points -> columns of dots --------------------------------------------------------------------------
 
 
+def column_of(step: int, start: int, span: int, width: int) -> int:
+    """Return the column of ``step``, of ``width``. Of ``span`` steps from ``start`` on the first has the first column
+    and the last one the last, so that each point stands above its label at the axis; of more steps than columns,
+    equally many share each."""
+    if span > width:
+        return (step - start) * width // span
+    return (step - start) * (width - 1) // max(1, span - 1)
+
+
+def first_step(column: int, start: int, span: int, width: int) -> int:
+    """Return the lowest step whose ``column_of`` is ``column`` or one right of it."""
+    if span > width:
+        return start + -(-column * span // width)
+    return start + -(-column * max(1, span - 1) // max(1, width - 1))
+
+
 class Column(NamedTuple):
     """The points that share one column of dots."""
 
@@ -75,7 +91,7 @@ def columns(points: Points, start: int, span: int, width: int, *, log: bool = Fa
     joined = False  # the point before this column is finite
     if end - at <= width:
         groups: Iterator[tuple[int, int, int]] = (
-            ((steps[i] - start) * width // span, i, i + 1) for i in range(at, end)
+            (column_of(steps[i], start, span, width), i, i + 1) for i in range(at, end)
         )
     else:
         groups = _groups(steps, start, span, width, at, end)
@@ -109,7 +125,7 @@ def _groups(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (column, begin, end) for each column with points: the indices ``begin`` to ``end - 1`` fall into it."""
     for x in range(width):
-        stop = bisect_left(steps, start + -(-(x + 1) * span // width), at, end)
+        stop = bisect_left(steps, first_step(x + 1, start, span, width), at, end)
         if stop > at:
             yield x, at, stop
         at = stop
@@ -162,18 +178,19 @@ class Plot:
         top = 4 * self.height - 1
         low, scale = low / 2, high / 2 - low / 2  # halves: the difference of two floats may overflow
 
-        def place(value: float) -> int:
+        def row_of(value: float) -> int:
             return round(top - max(0.0, min(1.0, (value / 2 - low) / scale)) * top)
 
         for index, column in enumerate(series):
-            self.upright(column.x, place(column.high), place(column.low))
+            self.upright(column.x, row_of(column.high), row_of(column.low))
             if column.joined and index:
                 older = series[index - 1]
-                self.line(older.x, place(older.last), column.x, place(column.first))
+                self.line(older.x, row_of(older.last), column.x, row_of(column.first))
             elif index + 1 == len(series) or not series[index + 1].joined:
                 # A point without neighbours: one dot would hardly be visible, so it gets a block of 2 x 2.
-                y = place(column.last)
-                for x, dy in ((1, 0), (0, 1), (1, 1)):
+                y = row_of(column.last)
+                beside = 1 if column.x + 1 < 2 * self.width else -1
+                for x, dy in ((beside, 0), (0, 1), (beside, 1)):
                     self.dot(column.x + x, y + dy if y < top else y - dy)
 
 
@@ -212,7 +229,7 @@ def picture(
         plots.append((plot.cells, style))
     marked = None
     if chart.cursor is not None and start <= chart.cursor < start + span:
-        marked = (chart.cursor - start) * room_x // span
+        marked = column_of(chart.cursor, start, span, 2 * room_x) // 2
     labels = _value_labels(room_y, low, high, chart.log)
     rows = []
     for y in range(room_y):
@@ -266,9 +283,9 @@ def overlay(
         if found:
             ends.append((round((high - found[-1].last) / (high - low) * (room_y - 1)), line))
     letters = _apart(ends[:room_y], room_y)
-    marked = (
-        (cursor - start) * room_x // span if cursor is not None and start <= cursor < start + span else None
-    )
+    marked = None
+    if cursor is not None and start <= cursor < start + span:
+        marked = column_of(cursor, start, span, 2 * room_x) // 2
     labels = _value_labels(room_y, low, high, log)
     rows = []
     for y in range(room_y):
@@ -285,8 +302,8 @@ def _means(points: Points, start: int, span: int, width: int, *, log: bool) -> l
     """As ``columns``, with the mean of the finite values in each."""
     means = []
     for column in columns(points, start, span, width, log=log):
-        begin = bisect_left(points.steps, start + -(-column.x * span // width))
-        end = bisect_left(points.steps, start + -(-(column.x + 1) * span // width))
+        begin = bisect_left(points.steps, first_step(column.x, start, span, width))
+        end = bisect_left(points.steps, first_step(column.x + 1, start, span, width))
         good = [v for v in points.values[begin:end] if math.isfinite(v) and not (log and v <= 0)]
         mean = sum(math.log10(v) if log else v / len(good) for v in good) / (len(good) if log else 1)
         means.append(Column(column.x, mean, mean, mean, mean, column.joined))
@@ -387,7 +404,7 @@ def _step_axis(
         _write(line, room - len(right), right)
     for tick in ticks(start, end_step, room // 20):
         label = words(tick)
-        at = (round(tick) - start) * room // span
+        at = column_of(round(tick), start, span, 2 * room) // 2
         fits = taken + 2 <= at <= room - len(right) - len(label) - 2
         if tick == round(tick) and fits and free(at, label):
             taken = _write(line, at, label)

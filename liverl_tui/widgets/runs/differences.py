@@ -34,8 +34,9 @@ class DifferencesPane(ScrollPane):
         """Which run is A (see ``screens.runs.oldest_first``) or was chosen, and how many keys differ."""
         if self._comparison is None:
             return "", ""
-        keys = quantity(len(different(self._comparison, self._effects)), "key")
-        return "", f"{self.why or 'A is the oldest run'} · {keys} of the configuration"
+        count = len(different(self._comparison, self._effects))
+        keys = f"{quantity(count, 'key')} differ{'s' * (count == 1)}"
+        return "", f"{self.why or 'A is the oldest run'} · {keys}"
 
     def lines(self, width: int, height: int) -> list[Row]:
         """All lines."""

@@ -300,7 +300,7 @@ class RunsPane(RowsPane):
             words = one_line(best)
             head = "" if words.startswith("best") else "checkpoints: "
             words = words.replace("best: ", "best checkpoint: ", 1)
-            yield Row((fit(f" {head}{words}", width), "dim"))
+            yield from wrapped([Row((" ", "dim"), (f"{head}{words}", "dim"))], width)
         other, compare = self.beside(run), find("runs", "compare").name
         if not self.arrangement.marks and other is not None and compare:
             words = fit(

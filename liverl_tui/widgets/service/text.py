@@ -19,6 +19,7 @@ from liverl.model import (
 )
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.procs.listing import ListedProcess
+from liverl.util.plural import plural
 from liverl_tui.text.facts import bypassed_words, ended, open_words
 from liverl_tui.text.status_label import (
     SnapshotIndex,
@@ -282,9 +283,10 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     yield from _fact("engine", f"{cache}, {count(engine.tokens_per_s)} tokens/s", width)
     if engine.seconds_per_answer is not None:
         yield from _fact("answers", answer_words(engine), width)
+    answered = engine.request_success_total
     yield from _fact(
         "since start",
-        f"{count(engine.request_success_total)} requests, {count(engine.prompt_tokens_total)} prompt and "
+        f"{count(answered)} {plural(answered or 0, 'request')}, {count(engine.prompt_tokens_total)} prompt and "
         f"{count(engine.generation_tokens_total)} generated tokens",
         width,
     )

@@ -128,6 +128,9 @@ class TokensPane(Pane):
         lost = ", ".join(f"{n:,} {one_line(reason)}" for reason, n in sorted(tokens.not_trained.items()))
         warnings += [f"sampled tokens that are in no row: {lost}"] if lost else []
         most = max(1, min(_SAID, height // 8))
+        told = [list(_wrapped([words], width)) for words in warnings]
+        if len(warnings) <= most and sum(map(len, told)) <= height // 4:
+            return [*rows, *(line for lines in told for line in lines)]
         for number, words in enumerate(warnings[:most]):
             left = len(warnings) - most
             more = f" (+{left} more)" if number == most - 1 and left > 0 else ""
