@@ -27,11 +27,11 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 
 USUAL = "not slow"  # marks of pyproject.toml
-# Files of drills that take longest by the clock (``tests/bench/cpu_of_tests.py``): they come first, and tests/stack with
-# its proxies next. Begun last, one of them would have a worker to itself at the end, while the others had nothing left.
+# Files of drills that take longest by the clock (``tests/bench/cpu_of_tests.py``): they come first, and tests/stack
+# with its proxies next. Begun last, one of them would have a worker to itself at the end, while others had none.
 _LONG = ("control_cli", "trust", "faults", "embedded_trainer", "drills", "lists", "watch", "busy_backend")
-_LONG += ("checkpoint_commands", "hostile_text", "sessions_service", "archive", "exit_0", "environments_build")
-_LONG += ("verl_endings", "config_uses_derived")
+_LONG += ("checkpoint_commands", "hostile_text", "sessions_service", "archive", "exit_0")
+_LONG += ("environments_build", "verl_endings", "config_uses_derived")
 _NUMBERS = itertools.count()  # of folders in `states`
 _OF_PROCESSES = ("process", "stack")  # folders of which only files with the mark ``first`` are no drills
 
