@@ -27,10 +27,11 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 
 USUAL = "not slow"  # marks of pyproject.toml
-# Files of drills that take longest (by ``tests/bench/cpu_of_tests.py``): they come first, and tests/stack with its
-# proxies next. Begun last, one of them would have a worker to itself at the end, while the others had nothing left.
-_LONG = ("drills", "faults", "control_cli", "embedded_trainer", "damaged_journal", "launch_script")
-_LONG += ("environments_build", "hostile_files", "busy_backend", "exit_0", "examples", "archive")
+# Files of drills that take longest by the clock (``tests/bench/cpu_of_tests.py``): they come first, and tests/stack
+# with its proxies next. Begun last, one of them would have a worker to itself at the end, while others had none.
+_LONG = ("control_cli", "trust", "faults", "embedded_trainer", "drills", "lists", "watch", "busy_backend")
+_LONG += ("checkpoint_commands", "hostile_text", "sessions_service", "archive", "exit_0")
+_LONG += ("environments_build", "verl_endings", "config_uses_derived")
 _NUMBERS = itertools.count()  # of folders in `states`
 _OF_PROCESSES = ("process", "stack")  # folders of which only files with the mark ``first`` are no drills
 
@@ -53,18 +54,25 @@ def pytest_configure(config: pytest.Config) -> None:
         )
         config.option.drills = "all" if named else "first"
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is not None and config.option.drills == "first":
-        compile_share(config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+    if worker is not None and config.option.drills != "all":
+        number, of = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        rest = config.option.drills == "rest"
+        compile_share(config, number, of, lambda path: _may_have_any(path, rest=rest), backwards=rest)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a file of which nothing would be left: it takes seconds of each worker."""
     if config.option.drills == "all" or not collection_path.match("test_*.py"):
         return None
-    of_processes = collection_path.parent.name in _OF_PROCESSES
-    mark = b"mark.first" if of_processes else b"mark.drill"
-    no_test_of_it = mark not in collection_path.read_bytes()
-    return True if no_test_of_it and of_processes == (config.option.drills == "first") else None
+    return None if _may_have_any(collection_path, rest=config.option.drills == "rest") else True
+
+
+def _may_have_any(path: Path, *, rest: bool) -> bool:
+    """Whether a file of tests may have one that ``--drills`` does not leave out."""
+    of_processes = path.parent.name in _OF_PROCESSES
+    if of_processes == rest:
+        return True
+    return (b"mark.first" if of_processes else b"mark.drill") in path.read_bytes()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -72,8 +80,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     drills = config.option.drills
     if drills == "all":
         return
-    chosen = [item for item in items if is_rest(item) == (drills == "rest")]
-    config.hook.pytest_deselected(items=[item for item in items if is_rest(item) != (drills == "rest")])
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (chosen if is_rest(item) == (drills == "rest") else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
     items[:] = sorted(chosen, key=_turn) if drills == "rest" else chosen
 
 

@@ -29,6 +29,7 @@ LAUNCH = EXAMPLES / "launch_script"
 PROXY_TOY = Path(__file__).with_name("uvicorn_toy.py")
 SMALL = (
     "infrastructure.litellm_port=0",
+    "proxy.trials_through=sessions",  # LiteLLM takes seconds to start; tests/stack/test_run.py has it
     "training.train_batch_size=2",
     "training.n_resp_per_prompt=2",
     "training.train_prompt_mini_batch_size=2",

@@ -20,7 +20,8 @@ from liverl.observe.metrics.steps import MetricsReader
 from liverl.rundir.layout import LiveBackend, backend_alive
 
 SMALL = (
-    *("infrastructure.litellm_port=0", "training.train_batch_size=2", "training.n_resp_per_prompt=2"),
+    *("proxy.trials_through=sessions", "infrastructure.litellm_port=0"),
+    *("training.train_batch_size=2", "training.n_resp_per_prompt=2"),
     *("training.train_prompt_mini_batch_size=2", "training.total_steps=1000", "training.save_freq=1000"),
     *("embedded.turn_latency=0.05", "batch.margin=0"),
 )

@@ -188,9 +188,9 @@ def test_the_embedded_run_finds_its_own_services_and_no_strangers(
 def test_the_embedded_run_ends_before_a_trainer_without_its_port(
     tmp_path: Path, ending: Ending, port: int, stranger: Callable[[], int]
 ) -> None:
-    run = ending(gated(tmp_path, port, embedded=True))
+    run = ending(gated(tmp_path, port, "proxy.trials_through=sessions", embedded=True))
     run.start()
-    run.until("proxy", "ready", 200)
+    run.until("sessions", "ready", 200)
     pid = stranger()
     open_gate(run)
     result = run.result(100)

@@ -97,6 +97,7 @@ def test_a_hostile_template_is_bounded_and_refused_in_words(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET", "s3cret")
+    monkeypatch.setattr(chat_template, "_CPU_SECONDS", 1)
     found = probed(HOSTILE[name])
     assert found.fault and HARM[name] in found.fault and "Traceback" not in found.fault
     assert found.format is None and "s3cret" not in found.fault
@@ -135,7 +136,7 @@ def test_what_happens_to_its_process_is_no_fault_of_the_template(
 def test_its_process_ends_by_itself() -> None:
     """Also where nobody waits for it any more."""
     request = {"template": HOSTILE["an endless loop"], "variables": {}, "conversations": [{}]}
-    program = [sys.executable, "-I", template_program.__file__]
+    program = [sys.executable, "-I", template_program.__file__, "1"]
     ended = subprocess.run(program, input=json.dumps(request).encode(), env={}, timeout=120, check=False)
     assert ended.returncode == -signal.SIGXCPU
 

@@ -26,6 +26,7 @@ from liverl.util.regular_file import read_regular
 SECONDS = (
     120.0  # for an answer; its process ends after seconds of CPU time, so only a busy machine takes longer
 )
+_CPU_SECONDS = 4  # of its process: models' templates take some milliseconds
 _LARGEST = 1 << 20  # bytes of a template; those of models have some 10 KiB
 _LARGEST_TOKENIZER = 64 << 20  # bytes of tokenizer_config.json, which may list thousands of added tokens
 _TOOL_USE, _DEFAULT = "tool_use", "default"  # names of templates in a list (transformers)
@@ -198,7 +199,8 @@ def _render(template: Template, conversations: Sequence[Mapping[str, Any]]) -> l
         NoTemplate: it cannot render any.
     """
     request = {"template": template.text, "variables": template.variables, "conversations": conversations}
-    command = [sys.executable, "-I", "-B", os.path.abspath(template_program.__file__)]
+    program = os.path.abspath(template_program.__file__)
+    command = [sys.executable, "-I", "-B", program, str(_CPU_SECONDS)]
     try:
         process = subprocess.run(
             command, input=msgspec.json.encode(request), capture_output=True, timeout=SECONDS, env=_loader(), cwd="/",

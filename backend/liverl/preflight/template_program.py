@@ -1,8 +1,8 @@
-"""Renders a chat template, as a program of its own: ``python -I template_program.py < request > answer``.
+"""Renders a chat template, as a program of its own: ``python -I template_program.py SECONDS < request > answer``.
 
 A template is a program of whoever made the model. It is rendered in Jinja's ``ImmutableSandboxedEnvironment``, as
-engines do, and in a process without variables that can be ended: it has ``_CPU_SECONDS``, ``_MEMORY`` and ``_MOST``
-characters, and writes no file. Request: ``{"template", "variables", "conversations"}``, JSON; answer: one
+engines do, and in a process without variables that can be ended: it has so many seconds of CPU time, ``_MEMORY`` and
+``_MOST`` characters, and writes no file. Request: ``{"template", "variables", "conversations"}``, JSON; answer: one
 ``{"text", "error", "kind"}`` for each conversation. Of ours it
 imports the dialect of templates only (``util/jinja_dialect``), by its path.
 """
@@ -17,7 +17,6 @@ import sys
 from datetime import datetime
 from typing import Any
 
-_CPU_SECONDS = 4
 _MEMORY = 1 << 30  # bytes of address space
 _MOST = 1 << 18  # characters of a rendered conversation
 
@@ -30,8 +29,8 @@ class TooLong(Exception):
     """It writes more than ``_MOST`` characters."""
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))
+def _limit(cpu_seconds: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -96,5 +95,5 @@ def _failure(error: str, kind: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    _limit()
+    _limit(int(sys.argv[1]))
     sys.stdout.write(json.dumps(answer(json.load(sys.stdin))))
