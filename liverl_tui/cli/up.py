@@ -427,6 +427,8 @@ def _continue(run: RunDir, options: UpOptions) -> int:
 
         found = standing(run.path)
         left = found.left
+        if left == "nothing" and run.read_result() is not None:
+            return _continue(run, options)  # it has ended since the result was asked for
         if left in ("never", "held"):
             text = f"starting run {run.name} in {run.path}"
             return _start(run, options, text, resume=resume and left == "held", changed=changed)

@@ -36,8 +36,12 @@ def disk(folder: Path, size: str, flags: int = 0) -> Path:
 
 
 def up(*args: object) -> tuple[int, str]:
+    return command("up", *args)
+
+
+def command(*args: object) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "liverl_tui.cli.main", "up", *map(str, args)],
+        [sys.executable, "-m", "liverl_tui.cli.main", *map(str, args)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -267,7 +271,10 @@ def fills_up_for_good(folder: Path) -> None:
         os.kill(pid, 9)
     filler.unlink()
     code, out = up("--no-ui", "--run", run.run_dir)
-    assert code == 1 and "Traceback" not in out, (code, out)
+    assert code == 2 and "Traceback" not in out, (code, out)
+    assert "none of its services is left; nothing was started" in out
+    code, out = command("stop", "--run", run.run_dir)
+    assert code == 0 and "Traceback" not in out, (code, out)
     result = run.result()
     assert result.state == "failed" and result.cause is not None
     assert "exited with code 7" in result.cause.text or "unknown exit" in result.cause.text, result
