@@ -4,14 +4,15 @@ events have told since. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from liverl.diagnose.tracker import LEVELS
 from liverl.model import Event, Symptom
 
-_SEVERITIES = {level: severity for severity, level in LEVELS.items()}
+Severity = Literal["info", "warning", "critical"]
+# Level of an event -> severity of its alert, as ``tracker.LEVELS`` the other way round
+_SEVERITIES: dict[str, Severity] = {"info": "info", "warning": "warning", "error": "critical"}
 
 
 class Standing(NamedTuple):

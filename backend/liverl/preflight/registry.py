@@ -28,8 +28,8 @@ class Entry(NamedTuple):
     change while environments are built and replicas start, so that it is made again right before the trainer starts.
     Such a check takes ``ours`` where it would take the run's own processes for those of others. ``enter``: it takes a
     moment, and is made once more when the user has agreed to start: minutes may have passed before the answer.
-    ``standing``: what it warns of holds for every run of such a configuration, and nobody can change it for this start:
-    it is shown, and nothing is asked because of it."""
+    ``standing``: what it warns of holds for every run of such a configuration, and nobody can change it for this start,
+    or is a choice that may be meant, as in a short trial: it is shown, and nothing is asked because of it."""
 
     id: str
     where: str

@@ -398,10 +398,8 @@ class ReplicaRegistry:
         if trainer.get("phase") != "rollout" or down or not self._trainer_lives():
             return LoadSample(now, None, {})
         step = _whole(trainer.get("step")) + 1
-        started, every = (
-            next((s.total for s in trials.steps if s.step == step), 0),
-            _whole(trainer.get("trials_total")),
-        )
+        started = next((s.total for s in trials.steps if s.step == step), 0)
+        every = _whole(trainer.get("trials_total"))
         loads = {}
         for endpoint in endpoints:
             facts, name = self.engines.get(endpoint.name), endpoint.name

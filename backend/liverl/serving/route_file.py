@@ -19,9 +19,8 @@ from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.newest_file import NewestFile
 from liverl.util.regular_file import read_regular
 
-AGAIN = (
-    1.0  # seconds until a process that has not loaded the list gets another SIGHUP, or a file is mended again
-)
+# Seconds until a process that has not loaded the list gets another SIGHUP, or a file is mended again
+AGAIN = 1.0
 SAID_S = 60.0  # seconds until it is said again that something else writes the file
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from liverl.util.plural import quantity
+from liverl.util.plural import plural, quantity
 from liverl_tui.text.comparison import NONE, different, lines_beside_curves
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.scroll import ScrollPane
@@ -35,7 +35,7 @@ class DifferencesPane(ScrollPane):
         if self._comparison is None:
             return "", ""
         count = len(different(self._comparison, self._effects))
-        keys = f"{quantity(count, 'key')} differ{'s' * (count == 1)}"
+        keys = f"{quantity(count, 'key')} {plural(count, 'differs', 'differ')}"
         return "", f"{self.why or 'A is the oldest run'} · {keys}"
 
     def lines(self, width: int, height: int) -> list[Row]:

@@ -63,6 +63,7 @@ CORES = (
 
 @cache
 def words() -> Words:
+    """The words that a line must have to be looked at, indexed once."""
     return Words(CORES)
 
 
