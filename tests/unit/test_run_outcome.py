@@ -30,6 +30,7 @@ TRAINER = ServiceSpec("trainer", "trainer", argv=("train",), ends_run=True)
 PROXY = ServiceSpec("proxy", "proxy", argv=("serve",))
 FAILED = {"state": "failed", "exit": Exit(code=3), "why": "exit 3", "last_failure": "exit 3"}
 LOST = Symptom("gpu_lost", "critical", "GPU 3 is gone", "", "")
+NO_TOOLS = Symptom("zero_tool_calls", "critical", "trials call no tool", "", "")
 FIVES = Symptom("responses_500:proxy", "critical", "proxy answers 500 54 times a minute", "", "")
 Make = Callable[..., Run]
 
@@ -478,6 +479,15 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
                 Verdict("failed", 1, Cause("trainer", "r1 has no engine", 1.0), outside=True),
                 [],
                 FIVES,
+                Rewards(),
+            ),
+            *(1, "failed: trainer: r1 has no engine"),
+        ),
+        (  # which ends no replica
+            *(
+                Verdict("failed", 1, Cause("trainer", "r1 has no engine", 1.0), outside=True),
+                [],
+                NO_TOOLS,
                 Rewards(),
             ),
             *(1, "failed: trainer: r1 has no engine"),

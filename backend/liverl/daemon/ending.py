@@ -9,7 +9,7 @@ from liverl.causes.quiet.end import NO_STEP
 from liverl.causes.quiet.reasons import EARLY, JOB, JOB_FAILED, QUIET
 from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS
-from liverl.diagnose.failures import is_of_requests
+from liverl.diagnose.failures import may_end_a_replica
 from liverl.model import Cause, Rewards, SubmittedJob, Symptom
 from liverl.observe.metrics.rewards import words
 
@@ -47,8 +47,8 @@ def summary_of(
         why = "" if cause.id in (EARLY, JOB, JOB_FAILED) else f". {cause.why.rstrip('.')}"
         return f"{verdict.state}: {cause.text}{why}"
     unexplained = cause.id in ("", NO_TOKENS, *UNEXPLAINED)  # else that says it all
-    if diagnosis is not None and verdict.outside and is_of_requests(diagnosis.id):
-        diagnosis = None  # requests to a replica that is gone fail for it
+    if diagnosis is not None and verdict.outside and not may_end_a_replica(diagnosis.id):
+        diagnosis = None
     problem = (
         f"{diagnosis.title}; " if diagnosis is not None and verdict.state == "failed" and unexplained else ""
     )

@@ -8,7 +8,8 @@ from liverl.model import Cause
 RUN = "run_failed"
 _SERVICE = ("service_failed", "service_gave_up")
 _ENDS = ("service_", f"{RUN}:")  # how the ids of alerts begin that tell of an end, and of no reason
-_REQUESTS = ("responses_", "proxy_cooled_down:")  # of those that tell of requests which failed
+# How the ids of alerts begin that tell of what processes of a host share, or of a complaint in a log
+_SHARED = ("disk_", "memory_", "process_", "gpu", "ray", "log:")
 _FAILED = tuple(f"{rule}:" for rule in (RUN, *_SERVICE))
 
 
@@ -27,6 +28,7 @@ def is_failure(alert: str) -> bool:
     return alert.startswith(_FAILED)
 
 
-def is_of_requests(alert: str) -> bool:
-    """Whether the alert with this id says that requests fail, of which the end of a replica is a reason."""
-    return alert.startswith(_REQUESTS)
+def may_end_a_replica(alert: str) -> bool:
+    """Whether what the alert with this id tells can be why a replica ended: not that requests to it fail then, nor what
+    its trials do."""
+    return alert.startswith(_SHARED)
