@@ -288,6 +288,11 @@ def test_proxy_cooled_down() -> None:
     symptom = found(snapshot(proxy=cold))["proxy_cooled_down:r1"]
     assert symptom.severity == "warning" and symptom.action == "restart r1"
     assert "3 of 1031 requests failed so far" in proof(symptom)
+    assert "the trials of r1 move to other replicas" in symptom.cause
+    alone = ReplicaSet(1, 1, 1, (replica(1),))
+    assert "no other replica" in found(snapshot(proxy=cold, replicas=alone))["proxy_cooled_down:r1"].cause
+    both = replace(cold, cooled_down=(A, B))
+    assert "no other replica" in found(snapshot(proxy=both))["proxy_cooled_down:r0"].cause
     # That a replica which has died cannot be reached is its own symptom.
     dead = ReplicaSet(2, 1, 1, (replica(0), replica(1, "backing_off", address=None)))
     assert "proxy_cooled_down:r1" not in found(snapshot(proxy=cold, replicas=dead))

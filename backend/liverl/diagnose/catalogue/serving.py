@@ -396,6 +396,7 @@ def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
         return
     up = [r for r in now.replicas.items if r.address is not None and r.state in SERVING]
     by_address = {_root(r.address or ""): r for r in up}
+    cold = {_root(address) for address in now.proxy.cooled_down}
     for address in now.proxy.cooled_down:
         replica = by_address.get(_root(address))
         if replica is None:
@@ -406,7 +407,11 @@ def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
             severity="warning",
             title=f"the proxy has put {name} in cooldown",
             cause=f"requests to {name} failed: it could not be reached, or it returned three server errors in a row; "
-            f"the trials of {name} move to other replicas, which must compute the cached prefixes again",
+            + (
+                f"the trials of {name} move to other replicas, which must compute the cached prefixes again"
+                if by_address.keys() - cold
+                else "no other replica can take its trials"
+            ),
             fix=f"check the last errors in the log of {name}; restart {name} if it does not recover",
             evidence=(
                 Evidence(f"in cooldown: {address}"),
