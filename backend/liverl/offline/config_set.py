@@ -24,9 +24,8 @@ class SetKey(NamedTuple):
 def set_keys(config: RunConfig) -> tuple[SetKey, ...]:
     """The keys that differ from the defaults, in the order of the schema; not those that only name the run. Of a secret
     no value is told."""
-    embedded = (
-        config.trainer.kind == "embedded"
-    )  # the default run, whose profile differs from the default file
+    # The profile of the default run differs from the default file.
+    embedded = config.trainer.kind == "embedded"
     unset = load_config(env={}, read_secrets=False).config if embedded else packaged_defaults()
     return tuple(_set_keys(flat(config), flat(unset)))
 
