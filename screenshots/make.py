@@ -5,6 +5,9 @@
 those of a wrong parser, and ``demo.cast`` (asciinema, version 2), are of the packaged recording and need no stack:
 ``--replay`` makes only these.
 
+The name of the host is in some of them. To show another, as root:
+``unshare --uts sh -c 'hostname my-host && exec python screenshots/make.py'``.
+
 ``--demo DIR`` packs another recording for ``liverl-tui demo`` without an argument: what
 ``python -m liverl.replay.record`` wrote to DIR.
 """
@@ -157,7 +160,7 @@ def healthy(studio: Studio) -> None:
         terminal.resize(120, 40)
         press(terminal, "3", "z", "f", *"Weights|Progress|checkpoint", "enter", "/", *"checkpoint", "enter")
         studio.save("logs", terminal)
-        press(terminal, "escape", "escape", "z", "4", *"jjjjjjjj", "enter")
+        press(terminal, "escape", "escape", "z", "4", *"jjjjjjjj", "enter", "j", "enter")
         studio.save("trajectory", terminal)
         press(terminal, "escape", "M")
         studio.save("metrics", terminal)

@@ -22,7 +22,7 @@ from kit.alert_texts import UNKNOWN, Texts
 from kit.command_pages import ROOT, cell, plain
 from kit.key_kinds import FURTHER, KINDS, used_in
 from kit.key_texts import meaning
-from liverl.config import load_config
+from liverl.config import packaged_defaults
 from liverl.config.changes import on_change
 from liverl.config.coerce import expected, plain_type
 from liverl.config.env_vars import SECRET_FILES, VARIABLES
@@ -118,7 +118,7 @@ def _joined(parts: list[str]) -> str:
 
 def configuration() -> str:
     """Every key, by its section."""
-    meanings, defaults = comments(default_text()), load_config(env={}).config
+    meanings, defaults = comments(default_text()), packaged_defaults()
     variables: dict[str, list[str]] = {}
     for name, key in (*VARIABLES, *SECRET_FILES):
         variables.setdefault(key, []).append(name)

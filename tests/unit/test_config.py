@@ -53,6 +53,9 @@ status: {phase: running}
 """
 
 
+PORT = {"infrastructure.litellm_port": "profile embedded:3"}  # of every run with the embedded trainer
+
+
 def write(tmp_path: Path, text: str, name: str = "config.yaml") -> Path:
     path = tmp_path / name
     path.write_text(text)
@@ -71,8 +74,8 @@ def test_the_default_is_the_embedded_run() -> None:
     assert config.model.tool_parser == "qwen3_coder"
     assert (config.run.replicas, config.training.total_steps) == (2, 20)
     assert config.environments["proxy"].requirements == ("litellm[proxy]==1.106.2", "py-spy>=0.4,<0.5")
-    assert config.infrastructure.litellm_port == 8002
-    assert loaded.origins == {}
+    assert config.infrastructure.litellm_port == 0, "any free one"
+    assert loaded.origins == PORT
     assert loaded.warnings == ()
 
 
@@ -101,13 +104,35 @@ def test_layers_in_their_order(tmp_path: Path) -> None:
         "run.replicas": "--set",
         "run.seed": "--set",
         "algorithm.learning_rate": "env liverl_algorithm__learning_rate",
+        **PORT,
     }
     assert load_config(path, env=env).config.run.replicas == 4
     assert load_config(path, env={}).config.run.replicas == 3
 
 
+PORT_OF_OTHERS = [
+    (("trainer.kind=none",), 8002),
+    (("run.topology=verl", "run.engine=vllm", "trainer.kind=command", "trainer.command=[bash, x.sh]"), 8002),
+    (("infrastructure.litellm_port=8002",), 8002),
+    (("infrastructure.litellm_port=9000",), 9000),
+    (("run.replicas=3",), 0),
+]
+
+
+@pytest.mark.parametrize(("sets", "port"), PORT_OF_OTHERS)
+def test_any_port_is_taken_only_where_the_trainer_is_embedded_and_nobody_set_one(
+    sets: tuple[str, ...], port: int
+) -> None:
+    """A file that makes another run of it need not name a profile; a launch script refuses 0."""
+    for profile in (None, "embedded"):
+        assert (
+            load_config(None, profile=profile, sets=sets, env={}).config.infrastructure.litellm_port == port
+        )
+    assert load_config(env={"LITELLM_PORT": "8002"}).config.infrastructure.litellm_port == 8002
+
+
 def test_a_value_equal_to_the_default_has_no_origin(tmp_path: Path) -> None:
-    assert load_config(write(tmp_path, "run: {replicas: 2}"), env={}).origins == {}
+    assert load_config(write(tmp_path, "run: {replicas: 2}"), env={}).origins == PORT
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing\n", "---\n", "run:\n", "null", "\ufeffrun: {seed: 0}"])

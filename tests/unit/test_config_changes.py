@@ -155,3 +155,12 @@ def test_what_is_wrong_is_told_and_only_new_keys_are_warned_about(saved: Path) -
     assert load_over(saved, env={}).warnings == ()
     (warning,) = load_over(saved, sets=["ray.num_cpus=4"], env={}).warnings
     assert warning.startswith("--set: ray.num_cpus has no effect")
+
+
+def test_a_profile_on_a_later_attempt_frees_the_port_only_for_the_embedded_trainer(tmp_path: Path) -> None:
+    for kind, port in (("none", 8002), ("embedded", 0)):
+        path = tmp_path / f"{kind}.yaml"
+        set_then = [f"trainer.kind={kind}", "infrastructure.litellm_port=8002"]
+        path.write_text(dump_yaml(load_config(sets=set_then, env={}).config))
+        assert load_over(path, env={}).config.infrastructure.litellm_port == 8002
+        assert load_over(path, profile="embedded", env={}).config.infrastructure.litellm_port == port

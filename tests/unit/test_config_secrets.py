@@ -20,7 +20,7 @@ def test_a_secret_in_the_file_works_is_warned_about_and_never_saved(tmp_path: Pa
     loaded = load_config(path, env={})
     assert loaded.secrets.anthropic_api_key == SECRET
     assert loaded.config.infrastructure.anthropic_api_key == ""
-    assert loaded.origins == {"infrastructure.anthropic_api_key": f"{path}:2"}
+    assert loaded.origins["infrastructure.anthropic_api_key"] == f"{path}:2"
     (warning,) = loaded.warnings
     assert warning.startswith(f"{path}:2: infrastructure.anthropic_api_key contains a secret")
     shown = [

@@ -204,14 +204,42 @@ def test_the_default_configuration(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("LIVERL_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cli.run(["check", "--json", "--set", "infrastructure.litellm_port=0"]) == 0
+    assert cli.run(["check", "--json"]) == 0
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert {c["status"] for c in checks} <= {"ok", "skipped"}
     assert {c["name"]: c["status"] for c in checks}["environment proxy"] == "skipped", "it is not built"
-    assert cli.run(["check", "--set", "infrastructure.litellm_port=0"]) == 0
+    assert cli.run(["check"]) == 0
     head, *rows, last = capsys.readouterr().out.splitlines()
     assert head.split() == ["STATUS", "CHECK", "FOUND"] and len(rows) == len(checks)
     assert last.startswith(f"{len(checks)} checks: 1 skipped, ")
+
+
+@pytest.fixture
+def port_8002() -> Iterator[None]:
+    """Held by this process, as another user's run would."""
+    try:
+        held = socket.create_server(("127.0.0.1", 8002))
+    except OSError:
+        pytest.skip("port 8002 is held by something else")
+    with held:
+        yield
+
+
+@pytest.mark.usefixtures("port_8002")
+def test_the_default_run_starts_beside_whatever_holds_the_default_port() -> None:
+    ports = [entry for entry in CHECKS if entry.id == "ports"]
+
+    def found(name: str, *sets: str) -> list[Check]:
+        loaded = load_config(None, sets=[f"run.name={name}", *sets], env={})
+        return run_checks(make_plan(loaded, Path("/runs/p") / name), loaded.config, entries=ports)
+
+    for name in ("one", "two"):
+        assert "fail" not in {check.status for check in found(name)}, name
+    (failed,) = [
+        check for check in found("set", "infrastructure.litellm_port=8002") if check.status == "fail"
+    ]
+    assert failed.name == "port 8002 (proxy)" and f"pid {os.getpid()}" in failed.text
+    assert failed.patch == {"infrastructure.litellm_port": "0"}
 
 
 def test_the_worst_stands_first_with_its_fix(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from liverl.config.dump import dump_yaml, redacted, shown_yaml
     from liverl.config.env_vars import liverl_environment
     from liverl.config.errors import ConfigError, Problem, Where
-    from liverl.config.load import load_config
+    from liverl.config.load import load_config, packaged_defaults
     from liverl.config.loaded import LoadedConfig
     from liverl.config.profiles import list_profiles
     from liverl.config.resolve import resolved, run_directory, run_root
@@ -34,6 +34,7 @@ __all__ = [
     "list_profiles",
     "liverl_environment",
     "load_config",
+    "packaged_defaults",
     "redacted",
     "resolved",
     "run_directory",
@@ -48,7 +49,7 @@ _NAMES = {
     "dump": ("dump_yaml", "redacted", "shown_yaml"),
     "env_vars": ("liverl_environment",),
     "errors": ("ConfigError", "Problem", "Where"),
-    "load": ("load_config",),
+    "load": ("load_config", "packaged_defaults"),
     "loaded": ("LoadedConfig",),
     "profiles": ("list_profiles",),
     "resolve": ("resolved", "run_directory", "run_root"),

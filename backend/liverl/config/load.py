@@ -33,8 +33,15 @@ PIPE_S = 5.0  # seconds that the writer of a FIFO given as configuration has
 # Layers whose inert keys cause a warning: the user wrote the key on purpose.
 _BY_HAND = ("file", "env", "set")
 _BY_USER = (*_BY_HAND, "liverl env")
+_TRAINER: KeyPath = ("trainer", "kind")
+_PROXY_PORT: KeyPath = ("infrastructure", "litellm_port")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def packaged_defaults() -> RunConfig:
+    """The configuration of ``default.yaml`` alone, which no profile has changed."""
+    return _build(_default_layer().settings)
 
 
 def load_config(
@@ -70,9 +77,9 @@ def load_config(
         problems.extend(error.problems)
         middle = Layer("profile")
     theirs, ours, warnings = from_environment(env)
-    joined = _join(
-        [default, middle, file, theirs, ours, from_sets(sets)], middle, problems, env, read_secrets
-    )
+    layers = [default, middle, file, theirs, ours, from_sets(sets)]
+    _known_port(layers, middle)
+    joined = _join(layers, middle, problems, env, read_secrets)
     if profile is None and file.wrapped:
         warnings.append(
             f"{path} is a LiveRL configuration; it is read on top of profile {name} (choose another with --profile)"
@@ -119,6 +126,7 @@ def load_over(
         for layer in from_environment(env)[:2]
     ]
     layers = [_default_layer(), base, middle, file, *variables, from_sets(sets)]
+    _known_port(layers, middle)
     joined = _join(layers, base, problems, env, read_secrets, checked)
     layered = (str(saved), f"profile {profile}" if profile else "", str(path or ""))
     loaded = _loaded(
@@ -178,6 +186,16 @@ def _join(
     if len(problems) > len(idle):
         raise ConfigError([problem for problem in problems if problem not in idle])
     return _Joined(config, settings, base, secrets, tuple(warnings))
+
+
+def _known_port(layers: Sequence[Layer], profile: Layer) -> None:
+    """Without the embedded trainer, the proxy has the port of the other layers: a profile that lets any be taken counts
+    also where the user's file, which need not name a profile, makes another run of it. Clients outside the run, or a
+    launch script, know that number."""
+    kinds = (layer.settings.get(_TRAINER) for layer in reversed(layers))
+    kind = next((setting.value for setting in kinds if setting is not None), None)
+    if kind != "embedded":
+        profile.settings.pop(_PROXY_PORT, None)
 
 
 def _loaded(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from liverl.config import load_config
+from liverl.config import load_config, packaged_defaults
 from liverl.config.changes import HIDDEN, flat, is_secret, names_the_run
 from liverl.config.schema import RunConfig
 from liverl.util import redact
@@ -24,7 +24,10 @@ class SetKey(NamedTuple):
 def set_keys(config: RunConfig) -> tuple[SetKey, ...]:
     """The keys that differ from the defaults, in the order of the schema; not those that only name the run. Of a secret
     no value is told."""
-    return tuple(_set_keys(flat(config), flat(load_config(env={}, read_secrets=False).config)))
+    # The profile of the default run differs from the default file.
+    embedded = config.trainer.kind == "embedded"
+    unset = load_config(env={}, read_secrets=False).config if embedded else packaged_defaults()
+    return tuple(_set_keys(flat(config), flat(unset)))
 
 
 def _set_keys(values: dict[str, Any], defaults: dict[str, Any]) -> Iterator[SetKey]:

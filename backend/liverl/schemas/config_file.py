@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import inspect as types
 
-from liverl.config import load_config
+from liverl.config import packaged_defaults
 from liverl.config.coerce import expected, plain_type
 from liverl.config.layers import KEPT, WORD_LISTS, WRAPPER
 from liverl.config.profiles import default_text
@@ -31,7 +31,7 @@ _SWITCHES = {"on": True, "yes": True, "off": False, "no": False}
 
 def config_file() -> dict[str, Any]:
     """The schema of a configuration file of ours, or of LiveRL (``runtime_info.input``)."""
-    told, defaults = comments(default_text()), load_config(env={}).config
+    told, defaults = comments(default_text()), packaged_defaults()
     sections = {name: _shape(kind, (name,), told, defaults) for name, kind in fields(root_type()).items()}
     references = {name: {"$ref": f"#/definitions/{name}"} for name in sections}
     wrapped = {
