@@ -97,7 +97,7 @@ RULED = {
     or key in ("training.train_prompt_mini_batch_size", "proxy.request_timeout", "algorithm.clip_ratio_low")
     or key in ("supervise.pass_env", "verl.wandb_proxy", "proxy.advertise", "session_proxy.rewrite")
     or key in ("batch.end_time", "network.interface")
-    or key.endswith(("timeout_sec", "algorithm.temperature"))
+    or key.endswith(("timeout_sec", "algorithm.temperature", "_port", "session_proxy.port"))
 }
 FREE = sorted(set(leaves()) - RULED)
 
