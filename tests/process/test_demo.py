@@ -57,7 +57,12 @@ def test_the_demo_runs_in_a_plain_terminal_and_leaves_nothing(
     demo: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     terminal = demo()
-    parts = ("demo/wrong-parser", "▶ demo", "Replicas", "First start")  # a slow machine shows a part of the first paint
+    parts = (
+        "demo/wrong-parser",
+        "▶ demo",
+        "Replicas",
+        "First start",
+    )  # a slow machine shows a part of the first paint
     wait_until(lambda: all(part in text(terminal) for part in parts), what="the first paint")
     (folder,) = folders(tmp_path)
     assert folder.stat().st_mode & 0o777 == 0o700
