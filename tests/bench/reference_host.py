@@ -384,9 +384,8 @@ def _hybrid(host: Host, run: ToyRun) -> dict[str, Any]:
     with held_back(run, DELAY_S, host.replicas) as held:
         told |= held
     if host.replicas > 1:
-        seen(
-            run, lambda new: new.trials.finished, STARTED_S, "the first trial's end"
-        )  # all others have begun
+        # Once one has ended, all others have begun.
+        seen(run, lambda new: new.trials.finished, STARTED_S, "the first trial's end")
         host.pace(SLOW_PACE)
     stepped(run, 1)
     told["first step after s"] = round(time.monotonic() - began, 1)

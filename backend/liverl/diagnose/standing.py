@@ -4,15 +4,16 @@ events have told since. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from liverl.diagnose.tracker import LEVELS
 from liverl.model import Event, Symptom
 
-Severity = Literal["info", "warning", "critical"]
-# Level of an event -> severity of its alert, as ``tracker.LEVELS`` the other way round
-_SEVERITIES: dict[str, Severity] = {"info": "info", "warning": "warning", "error": "critical"}
+_Severity = Literal["info", "warning", "critical"]
+# Level of an event -> severity of its alert
+_SEVERITIES: dict[str, _Severity] = {LEVELS[severity]: severity for severity in get_args(_Severity)}
 
 
 class Standing(NamedTuple):

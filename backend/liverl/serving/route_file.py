@@ -48,10 +48,9 @@ class RouteFile:
             make_folder=True,
         )
         self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
-        self._mended = (
-            self._said
-        ) = -SAID_S  # when the file was last written over what else had written it; told so
-        self._mends = 0  # of them since it was told
+        # When the file was last written over what another program had written, and when that was last told
+        self._mended = self._said = -SAID_S
+        self._mends = 0  # how often since it was last told
 
     @property
     def slot(self) -> Slot | None:
