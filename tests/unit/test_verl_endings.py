@@ -120,7 +120,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "exits before the first reply": ("sys.exit(1)", {}, "infrastructure"),
     "asks nothing": ("pass", {}, "infrastructure"),
     "times out": ("talk(1); signal.pause()", {"trial_timeout": 1.5}, "timeout"),
-    "times out before the first reply": ("signal.pause()", {"trial_timeout": 0.5}, "infrastructure"),
+    "times out before the first reply": ("signal.pause()", {"trial_timeout": 1.5}, "infrastructure"),
     "out of turns": ("talk(3)", {"max_turns": 2}, "limit"),
     "out of turns, caught": ("\ntry: talk(3)\nexcept OSError: pass", {"max_turns": 2}, "limit"),
     "out of turns, then aborts": ("\ntry: talk(3)\nexcept OSError: os.abort()", {"max_turns": 2}, "limit"),
@@ -236,7 +236,7 @@ CLASSES: dict[str, tuple[str, dict[str, Any], str, bool]] = {
     "exits": ("await chat(Q)\nraise SystemExit(1)", {}, "exit", False),
     "raises before the first reply": ("raise KeyError('x')", {}, "infrastructure", False),
     "asks nothing": ("return 0.5", {}, "infrastructure", False),
-    "times out": ("await chat(Q)\nawait asyncio.Event().wait()", {"trial_timeout": 0.7}, "timeout", False),
+    "times out": ("await chat(Q)\nawait asyncio.Event().wait()", {"trial_timeout": 1.5}, "timeout", False),
     "out of turns": ("await talk(3)", {"max_turns": 2}, "limit", False),
     "out of turns, caught": (
         "try:\n    await talk(3)\nexcept Exception:\n    return 0.5",
