@@ -92,9 +92,12 @@ def test_a_failure_is_told_by_its_most_frequent_words() -> None:
     found = one("trials_failed", with_trials(step, newest=(other, *failed)))
     assert found.title == "trials fail: KeyError"
     assert found.cause.startswith(
-        "7 of 16 trials of step 8 ended with an exception, 5 of them with KeyError: b; 2"
+        "7 of 16 trials of step 8 ended with an exception, 5 of them with KeyError, most often KeyError: b"
     )
+    assert found.cause.endswith("; 2 failed for other reasons")
     assert proof(found) == tuple(head.path for head in failed)
+    alike = one("trials_failed", with_trials(step, newest=(other, *failed[1:])))
+    assert "5 of them with KeyError: b; 2" in alike.cause, "all that are known have these words"
 
 
 def test_failures_of_steps_long_ago_are_no_symptom() -> None:
@@ -139,9 +142,9 @@ def test_why_trials_are_not_trained_is_told_with_numbers() -> None:
         "trials_not_trained", with_trials(step, newest=(trained, *heads, trial(9, step=7, outcome="masked")))
     )
     assert found.cause == (
-        "8 of 16 trials of step 8 did not end well (the agent ran out of time in 3, the agent failed in 2, the "
-        "infrastructure failed in 2, the agent reached a limit in 1): 4 not trained, 1 not trained, reward not counted"
-        ", 3 trained with reward 0"
+        "8 of 16 trials of step 8 did not end well (the agent ran out of time in 3, the agent or its reward failed in "
+        "2, the infrastructure failed in 2, the agent reached a limit in 1): 4 not trained, 1 not trained, reward "
+        "not counted, 3 trained with reward 0"
     )
     assert proof(found) == tuple(head.path for head in heads)
 

@@ -118,6 +118,35 @@ def test_updates_that_were_skipped_left_the_weights_as_they_were() -> None:
     assert "do not use checkpoints of step 2 and later" in diverged.cause
 
 
+@pytest.mark.parametrize(
+    ("key", "others", "cause", "fix"),
+    [
+        (
+            "critic/score/mean",
+            {},
+            "a reward is not finite",
+            "a finite number for any reply; then start it anew",
+        ),
+        (
+            "critic/score/max",
+            {"actor/entropy"},
+            "do not use checkpoints of step 1",
+            "a finite number for any reply",
+        ),
+        ("critic/rewards/mean", {}, "weights stay as they were", "tokens to train on"),
+        ("actor/loss", {}, "weights stay as they were", "tokens to train on"),
+    ],
+)
+def test_what_is_computed_first_is_what_is_to_be_corrected(
+    key: str, others: set[str], cause: str, fix: str
+) -> None:
+    """A reward that is NaN is no fault of the learning rate, also in the first step."""
+    bad = dict.fromkeys({"critic/returns/mean", "actor/loss", "actor/grad_norm", key, *others}, "nan")
+    found = broken(bad)["metrics_not_finite"]
+    assert cause in found.cause and fix in found.fix
+    assert ("a reward is not finite" in found.cause) == key.startswith("critic/score")
+
+
 def test_what_is_over_or_only_compared_is_no_fault() -> None:
     assert broken({"actor/loss": "nan"}, {}) == {}
     assert broken({"training/rollout_actor_probs_pearson_corr": "nan"}) == {}

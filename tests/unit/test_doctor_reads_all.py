@@ -16,6 +16,8 @@ import msgspec
 import pytest
 
 from liverl.causes.finding import Explanation, Verdict
+from liverl.causes.match import whole
+from liverl.causes.signature import Signature
 from liverl.diagnose import training
 from liverl.diagnose.tracker import Resolved, Rule, Window
 from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom, TrialsStatus
@@ -617,6 +619,19 @@ def test_each_reason_of_failed_trials_is_told_once(tmp_path: Path) -> None:
     assert len(titles) == 2 and "address range" in titles[0]
 
 
+@pytest.mark.parametrize("values", [("nan",), ("nan", "None"), ("nan", "'no'", "inf")])
+def test_rewards_that_are_no_numbers_are_one_reason(tmp_path: Path, values: tuple[str, ...]) -> None:
+    """The title has the most frequent one, and says so where there are others."""
+    for number in range(8):
+        value = values[max(0, number - 8 + len(values))]
+        words = f"RewardError: what reward.py:score returned is {value}; expected a finite number"
+        make_trial(tmp_path / "step_0001" / f"t-{number}__Ab0{number}xYz", words)
+    (found,) = (one for one in told(examine([tmp_path])) if one.id == "reward-not-finite")
+    assert found.title == "A reward is no finite number: what reward.py:score returned is nan"
+    others = ", or one of its kind" if len(values) > 1 else ""
+    assert found.cause.startswith(f"8 of 8 trials of step 1 failed for this reason{others}. ")
+
+
 def test_trials_without_tool_calls_are_told_beside_any_log(tmp_path: Path) -> None:
     for number in range(8):
         make_trial(tmp_path / "harbor_trials" / "p" / "e" / "step_0001" / f"t-{number:08x}", calls=False)
@@ -812,3 +827,17 @@ def test_metrics_alone_do_not_tell_whether_the_training_was_complete(tmp_path: P
     line = '{"step": 3, "data": {"critic/score/mean": 0.5}}'
     found = examine([write(tmp_path, {"metrics.jsonl": ([line], 60.0)})])
     assert "Whether the training was complete is not known: its metrics end with step 3" in as_text(found)
+
+
+def explained(name: str) -> Explanation:
+    return Explanation(name, "warning", name, "why", "fix")
+
+
+@pytest.mark.parametrize("row", [one for one in whole().rows if one.told_by], ids=lambda one: one.id)
+def test_a_line_that_an_alert_tells_from_better_facts_is_not_told_again(row: Signature) -> None:
+    """A gradient that is NaN because a reward is has no other advice of its own beside that of the alert."""
+    line, other = explained(row.id), explained("verl-nan-rewards")
+    alert = explained(row.told_by.replace("*", "5xx"))
+    for alerts, expected in ((), [row.id, other.id]), ((alert,), [other.id, alert.id]):
+        found = joined(Verdict(None, (), (line, other)), [doctor_rules.Judged(alerts=alerts)], [], [])
+        assert [one.id for one in found.symptoms] == expected

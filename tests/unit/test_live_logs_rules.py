@@ -101,6 +101,7 @@ def test_a_row_is_a_symptom_when_it_was_seen_often_enough(run: Followed, signatu
     assert symptom.title.startswith(f"{name}: ")
     assert not re.search(r"\{[a-z]+\}", symptom.title + symptom.cause + symptom.fix), "every group is filled"
     assert symptom.cause and symptom.fix
+    assert symptom.cause != symptom.title.partition(": ")[2], "a cause says more than that it happened"
     place = symptom.evidence[0]
     assert place.log == f"attempt_001/logs/{name}.1.log" and place.offset is not None
     text = run.path(name).read_bytes()[place.offset :].decode()

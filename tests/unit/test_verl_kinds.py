@@ -197,7 +197,7 @@ def test_a_finite_number_is_a_reward(value: Any, reward: float | None) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", [1.0], {}, Array(1, 2), Odd(), 10**400])
 def test_anything_else_is_no_reward(value: Any) -> None:
-    with pytest.raises(TrialFailed, match=r"^the result is '.*'; expected a finite number") as caught:
+    with pytest.raises(TrialFailed, match=r"^the result is .*; expected a finite number") as caught:
         as_reward(value, "the result")
     assert caught.value.kind == "RewardError" and len(str(caught.value)) < 120
 
@@ -278,6 +278,89 @@ def test_an_entry_of_the_agent_loop_may_leave_out_what_has_a_default() -> None:
     assert (settings.max_turns, settings.trial_timeout, settings.max_retries) == (8, 2400.0, 0)
     assert (settings.temperature, settings.step_trials) == (1.0, 0)
     assert settings.lengths == Lengths(400, 500, 256)
+
+
+def remote(error: Exception) -> Exception:
+    """As Ray raises what was raised in another process."""
+    told = RuntimeError(f"ray::RewardLoopWorker.compute_score() {error}")
+    told.cause = error  # type: ignore[attr-defined]
+    return told
+
+
+class Worker:
+    """verl's, where it asks for a reward, and where it stores a trial."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def _compute_score(self) -> None:
+        raise self.error
+
+    def _put(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (1, 1.0),
+        (True, 1.0),
+        (Float64(0.25), 0.25),
+        (-3.5, -3.5),
+        (float("nan"), "what reward.py:score returned is nan; expected a finite number"),
+        (float("inf"), "is inf"),
+        (-(10**400), "expected a finite number"),
+        (Float64("nan"), "is nan"),
+        ("1.0", "is '1.0'; expected a finite number"),
+        ([1.0], "expected a finite number"),
+        (None, "what reward.py:score returned is None; expected a finite number"),
+    ],
+)
+async def test_a_trial_is_trained_with_a_finite_reward_only(
+    trials: Callable[..., Trials], value: Any, told: float | str
+) -> None:
+    """One reward that is NaN makes the gradient of the whole step NaN."""
+    run = trials()
+    outcome = await run.run()
+    outcome.files.facts["reward_from"] = {"function": "reward.py:score"}
+    if isinstance(told, float):
+        outcome.score(value)
+        assert run.result(outcome)["verifier_result"] == {"rewards": {"reward": told}}
+        assert run.result(outcome)["turns_trained"] == 1
+        return
+    with pytest.raises(TrialFailed) as raised:
+        outcome.score(value, {"acc": value})
+    outcome.fail(raised.value)
+    result = run.result(outcome)
+    assert result["exception_info"]["exception_type"] == "RewardError"
+    assert told in result["exception_info"]["exception_message"]
+    assert (outcome.rows, result["turns_trained"], result["ending"]["outcome"]) == ([], 0, "masked")
+    outcome.score(1.0)
+    assert run.result(outcome) == result, "what is recorded stays"
+
+
+@pytest.mark.parametrize(
+    ("error", "method", "kind", "words"),
+    [
+        (KeyError("answer"), "_compute_score", "RewardError", "reward.py:score raised KeyError: 'answer'"),
+        (remote(ValueError("x")), "_compute_score", "RewardError", "reward.py:score raised ValueError: x"),
+        (AssertionError(), "_compute_score", "RewardError", "reward.py:score raised AssertionError"),
+        (remote(ValueError("x")), "_put", "ValueError", "x"),
+    ],
+)
+async def test_what_the_reward_function_raised_has_its_name(
+    trials: Callable[..., Trials], error: Exception, method: str, kind: str, words: str
+) -> None:
+    run = trials()
+    outcome = await run.run()
+    outcome.files.facts["reward_from"] = {"function": "reward.py:score"}
+    with pytest.raises(type(error)) as raised:
+        getattr(Worker(error), method)()
+    outcome.fail(raised.value)
+    info = run.result(outcome)["exception_info"]
+    assert (info["exception_type"], info["exception_message"]) == (kind, words)
+    assert f"in {method}" in info["exception_traceback"]
+    assert words in run.result(outcome)["ending"]["why"]
 
 
 async def test_a_reward_that_cannot_be_computed_fails_the_trial(trials: Callable[..., Trials]) -> None:
@@ -609,7 +692,7 @@ async def test_conversations_apart_are_each_trained(
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [("'good'", "'good'"), ("float('nan')", "'nan'"), ("10 ** 400", "'1000"), ("[1]", "")]
+    ("value", "words"), [("'good'", "'good'"), ("float('nan')", "is nan"), ("10 ** 400", "is 1000"), ("[1]", "")]
 )
 async def test_a_result_that_is_no_number_fails_the_trial(
     agent: Callable[[str], Trials], value: str, words: str

@@ -584,7 +584,7 @@ async def test_each_api_answers_streamed_or_not_and_all_is_trained(
             "AgentFailedError: the agent exited with 4; it printed nothing",
         ),
         ("reward('good')", "RewardError: the reward in reward.txt is 'good'; expected a finite number"),
-        ("reward('nan')", "RewardError: the reward in reward.txt is 'nan'; expected a finite number"),
+        ("reward('nan')", "RewardError: the reward in reward.txt is nan; expected a finite number"),
         (
             "os.mkfifo(E['LIVERL_REWARD'])",
             "RewardError: reward.txt cannot be read: not a regular file but a FIFO",
@@ -724,7 +724,7 @@ async def test_the_verifier_gives_the_reward(trials: Callable[..., Trials]) -> N
     [
         ("print('why'); sys.exit(2)", "VerifierFailedError: the verifier exited with 2: why"),
         ("", "RewardError: the verifier wrote no number into the file LIVERL_REWARD"),
-        ("reward('inf')", "RewardError: the reward in reward.txt is 'inf'; expected a finite number"),
+        ("reward('inf')", "RewardError: the reward in reward.txt is inf; expected a finite number"),
     ],
 )
 async def test_a_verifier_that_fails_fails_the_trial(

@@ -23,7 +23,7 @@ CAUSES: dict[Cause, str] = {
     "done": "the agent finished",
     "limit": "the agent reached a limit",
     "timeout": "the agent ran out of time",
-    "exit": "the agent failed",
+    "exit": "the agent or its reward failed",
     "infrastructure": "the infrastructure failed",
 }
 OUTCOMES: dict[Outcome, str] = {

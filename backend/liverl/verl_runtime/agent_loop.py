@@ -146,11 +146,12 @@ class Scored(AgentLoopOutput):  # type: ignore[misc]
         """See verl's ``AgentLoopOutput``.
 
         Raises:
-            TrialFailed: the trial's files cannot be written.
+            TrialFailed: the trial's files cannot be written, or its reward is no finite number.
         """
-        if self.reward_score is not None:
+        extras = self.extra_fields.get("reward_extra_info")
+        if self.reward_score is not None or extras:  # the extras say that it was asked for one
             try:
-                self._outcome.record(float(self.reward_score), self.extra_fields.get("reward_extra_info"))
+                self._outcome.score(self.reward_score, extras)
             except OSError as error:
                 raise files_error(error) from error
         found: dict[str, Any] = super().as_dict()

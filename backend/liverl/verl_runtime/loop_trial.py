@@ -43,6 +43,7 @@ from liverl.util.modes import make_directory, new_directory
 from liverl.verl_runtime.carriers import Carried, Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
+from liverl.verl_runtime.kinds.rewards import as_reward, reward_error
 from liverl.verl_runtime.pictures import refuse_pictures
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.silence import silence
@@ -55,6 +56,7 @@ _PROCESS = uuid.uuid4().hex  # identifies this agent-loop worker: trial names of
 # Values of extra_info.split, verl's convention.
 _VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_SCORING = "_compute_score"  # verl's worker asks for the reward of a trial in a method of this name
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _NAME = 40  # characters of a trial's name before its hash: with it fewer than the 63 of a pod's name
 # What verl adds to a row for its own use.
@@ -168,6 +170,22 @@ class Outcome:
         self.recorded = True
         self.counts.tell(self.ending, self.not_trained, self.asides)
 
+    def score(self, value: Any, extras: Mapping[str, Any] | None = None) -> None:
+        """Write the files of the trial, once, with the reward that verl has computed; ``extras``: see ``record``.
+
+        Raises:
+            OSError: they cannot be written.
+            TrialFailed: it is no finite number. One such reward makes all advantages of its group, and with them the
+                loss and the gradient of the whole step, NaN.
+        """
+        if self.recorded:
+            return
+        returned = f"what {self._scorer} returned"
+        reward = as_reward(value, returned)
+        if reward is None:
+            raise reward_error(f"{returned} is None; expected a finite number, on each path")
+        self.record(reward, extras)
+
     def fail(self, error: BaseException) -> None:
         """Record that the trial failed after its last turn, unless it is recorded already: verl trains nothing of it.
 
@@ -175,10 +193,27 @@ class Outcome:
             OSError: its files cannot be written.
         """
         if not self.recorded:
-            self.files.exception = failure(error)
+            told = self._raised_by_scorer(error)
+            self.files.exception = told or failure(error)
             cancelled = isinstance(error, asyncio.CancelledError)
-            self._mask("infrastructure" if cancelled else "exit", f"no reward: {_behind(error)}")
+            why = told["exception_message"] if told else _behind(error)
+            self._mask("infrastructure" if cancelled else "exit", f"no reward: {why}")
             self.record(0.0)
+
+    def _raised_by_scorer(self, error: BaseException) -> dict[str, str] | None:
+        """The exception part of result.json where the reward function raised, with its name: the type and the words of
+        what it raised look like a fault of the agent's. None if something else did."""
+        if not any(frame.name == _SCORING for frame in traceback.extract_tb(error.__traceback__)):
+            return None
+        first = _behind(error)
+        words = f"{self._scorer} raised {type(first).__name__}" + (f": {first}" if str(first) else "")
+        return exception_info(reward_error(words), _told(error))
+
+    @property
+    def _scorer(self) -> str:
+        told = self.files.facts.get("reward_from")
+        name = told.get("function") if isinstance(told, dict) else None
+        return str(name or "the reward function")
 
     def unwritten(self, error: OSError) -> None:
         """Fail the trial because ``error`` kept its result from being written: what is not on the disk is not trained.
@@ -238,10 +273,15 @@ class Files:
 
 def failure(error: BaseException) -> dict[str, str]:
     """The exception part of result.json for an error that was raised after the trial's last turn."""
-    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     first = _behind(error)
     named = first if isinstance(first, TrialFailed) else TrialFailed(type(first).__name__, str(first))
-    return exception_info(named, _COLOURS.sub("", told))
+    return exception_info(named, _told(error))
+
+
+def _told(error: BaseException) -> str:
+    """Its traceback."""
+    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return _COLOURS.sub("", told)
 
 
 def _behind(error: BaseException) -> BaseException:

@@ -221,7 +221,10 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
     heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier and h.failure]
     (kind, count), *_ = sorted(step.failures.items(), key=lambda item: -item[1])
     told = Counter(h.failure for h in heads if h.failure.partition(":")[0] == kind).most_common(1)
-    words = told[0][0] if told else kind
+    words = kind
+    if told:
+        same, seen = told[0][1], sum(h.failure.partition(":")[0] == kind for h in heads)
+        words = told[0][0] if same == seen else f"{kind}, most often {told[0][0]}"
     others = f"; {failed - count} failed for other reasons" if failed > count else ""
     # Of all that have begun: those that fail at once are the first to end.
     share = failed / max(1, step.total)

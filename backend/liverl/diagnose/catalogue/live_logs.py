@@ -12,7 +12,7 @@ from liverl.causes.match import Match
 from liverl.causes.signature import Live, Signature
 from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
 from liverl.causes.verdict.words import explained
-from liverl.diagnose.catalogue.agents import zero_tool_calls
+from liverl.diagnose.catalogue.agents import trials_failed, zero_tool_calls
 from liverl.diagnose.catalogue.metrics import updates_skipped
 from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
@@ -59,6 +59,7 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
         "zero_tool_calls": any(True for _ in zero_tool_calls(window)),
         RAY_SHORTAGE: any(True for rule in (group_waits, actor_waits) for _ in rule(window)),
         "metrics_not_finite": updates_skipped(window),
+        "trials_failed": any(True for _ in trials_failed(window)),
     }
     for (name, kind), all_of in together.items():
         if kind == "replica" and name in carried:
@@ -81,7 +82,7 @@ def _logged(window: Window, all_of: Sequence[_Heard]) -> Symptom:
         id=f"log:{first.signature.id}:{first.service.name}",
         severity=found.severity,
         title=f"{first.service.name}{others}: {found.title}",
-        cause=found.cause or found.title,
+        cause=found.cause or f"{first.service.name} wrote: {first.complaint.last.text}",
         fix=f"{found.fix}{command}",
         evidence=tuple(evidence[:SHOWN]),
         since=min(one.complaint.counted.times[0][0] for one in all_of),

@@ -37,7 +37,8 @@ _NORM, _RATE, _ESS = "actor/grad_norm", "actor/lr", "rollout_corr/rollout_is_eff
 _ENTROPY = "actor/entropy"
 _NAN = {"nan": "NaN", "inf": "infinite", "-inf": "infinite"}
 # In the order in which they are computed; all others of the actor, and the norm of its gradient, come last.
-_OF_REWARDS = ("critic/score", "critic/rewards", "critic/advantages", "critic/returns")
+_SCORE = "critic/score"  # what the reward function or a verifier returned
+_OF_REWARDS = (_SCORE, "critic/rewards", "critic/advantages", "critic/returns")
 _COMPUTED = (*_OF_REWARDS, "critic/", "actor/loss")
 _TURNS = ("num_turns/mean", "training/num_turns/mean")
 _REWARDS = keys_of("reward")
@@ -73,11 +74,7 @@ def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"{key} is {_NAN.get(bad[key], bad[key])} since step {begin}"
         if len(bad) == 1
         else f"{key} and {len(bad) - 1} more are NaN or infinite since step {begin}",
-        cause="the trainer skips an update whose gradient is not finite: it learns nothing from such a step, and the "
-        "weights stay as they were"
-        if skipped
-        else "the loss or the weights have diverged, or no token of the batch is trained (a response mask of zeros); "
-        f"do not use checkpoints of step {begin} and later",
+        cause=_nan_cause(key, begin, skipped),
         fix="lower algorithm.learning_rate; compare the probabilities of engine and trainer in the steps before"
         if list(bad) == [_NORM]
         else _nan_fix(key, begin, skipped),
@@ -86,15 +83,31 @@ def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def _nan_fix(key: str, begin: int, skipped: bool) -> str:
+def _nan_cause(key: str, begin: int, skipped: bool) -> str:
     """``key``: the metric that is computed first of those that are NaN since step ``begin``."""
-    if begin <= 1:
+    scored = key.startswith(_SCORE)
+    lead = "a reward is not finite, and so is all that is computed from it; " if scored else ""
+    if skipped:
+        return (
+            f"{lead}the trainer skips an update whose gradient is not finite: it learns nothing from such a step, "
+            "and the weights stay as they were"
+        )
+    others = "the loss or the weights have diverged, or no token of the batch is trained (a response mask of zeros); "
+    return f"{lead or others}do not use checkpoints of step {begin} and later"
+
+
+def _nan_fix(key: str, begin: int, skipped: bool) -> str:
+    """As ``_nan_cause``."""
+    if key.startswith(_SCORE):
+        mend = "correct what computes the rewards: it must return a finite number for any reply"
+        if begin <= 1:
+            return f"stop the run; {mend}; then start it anew"
+    elif begin <= 1:
         return "stop the run; check whether its trials have tokens to train on, and finite rewards"
-    mend = (
-        f"look at the rewards of step {begin}, which these are computed from"
-        if key.startswith(_OF_REWARDS)
-        else "lower algorithm.learning_rate"
-    )
+    elif key.startswith(_OF_REWARDS):
+        mend = f"look at the rewards of step {begin}, which these are computed from"
+    else:
+        mend = "lower algorithm.learning_rate"
     if skipped:
         return f"stop the run if it still trains; {mend}; then resume it: its checkpoints can be used"
     return (

@@ -49,6 +49,7 @@ class Failure(msgspec.Struct, frozen=True):
     explanation: Explanation
     count: int
     total: int
+    others: bool = False  # the title tells of the most frequent of several of its kind
 
     @property
     def share(self) -> float:
@@ -140,8 +141,11 @@ def failures(
         if why is None:
             continue
         before = found.get(why.id)
-        count = len(same) + (0 if before is None else before.count)
-        found[why.id] = Failure(why if before is None else before.explanation, count, total)
+        if before is None:
+            found[why.id] = Failure(why, len(same), total)
+            continue
+        others = before.others or why.title != before.explanation.title
+        found[why.id] = Failure(before.explanation, before.count + len(same), total, others)
     told = sorted(found.values(), key=lambda one: -one.count)
     where = "" if step is None else f" of step {step}"
     return tuple(msgspec.structs.replace(one, explanation=_counted(one, where)) for one in told)
@@ -155,7 +159,8 @@ def _counted(failure: Failure, where: str) -> Explanation:
         else failure.explanation.severity
         if failure.ends_it
         else "warning",
-        cause=f"{failure.count} of {failure.total} trials{where} failed for this reason. "
+        cause=f"{failure.count} of {failure.total} trials{where} failed for this reason"
+        f"{', or one of its kind' if failure.others else ''}. "
         f"{failure.explanation.cause}".strip(),
     )
 

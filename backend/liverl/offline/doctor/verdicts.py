@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -49,7 +50,8 @@ def joined(
         more += [one for one in silent if one.id == HANGS]
     more += [one for one in alerts if one.severity == "critical"]
     more += [one.explanation for one in explained]
-    more += [one for one in logs.symptoms if not (failed and matcher.told_by(one.id) == _ALERT)]
+    known = {one.id for one in alerts} | ({_ALERT} if failed else set())
+    more += [one for one in logs.symptoms if not _told(matcher.told_by(one.id), known)]
     more += [one for one in alerts if one.severity != "critical"]
     more += [one for one in silent if one.id == STOPS and logs.cause is None]
     more += [_not_asked(one.problem) for one in judged if one.problem]
@@ -83,6 +85,11 @@ def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Ex
     if cause is None or told is None or cause.id != NO_TOKENS:
         return cause
     return msgspec.structs.replace(cause, cause=told.cause, fix=told.fix, patch=told.patch, guess=told.guess)
+
+
+def _told(alert: str, known: Iterable[str]) -> bool:
+    """``alert``: an id, or the beginning of several with a ``*`` at its end; "": none."""
+    return bool(alert) and any(fnmatchcase(one, alert) for one in known)
 
 
 def _gives_way(cause: Explanation | None, matcher: Matcher) -> bool:

@@ -29,7 +29,8 @@ def as_reward(value: Any, where: str) -> float | None:
         with contextlib.suppress(OverflowError):  # an integer that no float can hold
             if math.isfinite(value):
                 return float(value)
-    raise reward_error(f"{where} is {str(value)[:_SHOWN]!r}; expected a finite number")
+    shown = repr(value[:_SHOWN]) if isinstance(value, str) else str(value)[:_SHOWN]
+    raise reward_error(f"{where} is {shown}; expected a finite number")
 
 
 def reward_error(words: str) -> TrialFailed:
