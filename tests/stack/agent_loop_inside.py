@@ -32,7 +32,9 @@ def worker() -> Any:
     made = object.__new__(cls)
     rollout = {"prompt_length": 8000, "response_length": 8000, "calculate_log_probs": True, "n": 4}
     rollout["multi_turn"] = {"max_tool_response_length": 256, "tool_response_truncate_side": "middle"}
-    made.config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {"train_batch_size": 1}})
+    made.config = OmegaConf.create(
+        {"actor_rollout_ref": {"rollout": rollout}, "data": {"train_batch_size": 1}}
+    )
     made.rollout_config = made.config.actor_rollout_ref.rollout
     tokens = Tokenizer(WordLevel({"[UNK]": 0, "</s>": 1}, unk_token="[UNK]"))
     made.tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokens, unk_token="[UNK]", eos_token="</s>")

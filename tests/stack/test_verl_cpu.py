@@ -49,7 +49,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The smoke directory, and what making it printed."""
     folder = tmp_path_factory.mktemp("smoke")
     run = subprocess.run(
-        [PYTHON, "-m", "liverl.verl_runtime.smoke", str(folder), "--seconds", f"{TRAINING:g}"],
+        [PYTHON, "-m", "liverl.verl_runtime.smoke", str(folder)],
         check=False,
         env=environment(folder),
         capture_output=True,

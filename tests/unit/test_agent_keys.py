@@ -97,6 +97,9 @@ class Toy:
     def __init__(self, definitions: list[dict[str, Any]]) -> None:
         self.definitions = definitions
 
+    def begin(self, messages: list[dict[str, Any]]) -> None:
+        pass
+
     async def answer(self, name: str, _arguments: dict[str, Any]) -> str:
         return f"{name}: nothing"
 

@@ -494,6 +494,9 @@ class Echo:
     definitions = ({"type": "function", "function": {"name": "add", "parameters": {}}},)
     last = ""
 
+    def begin(self, messages: list[dict[str, Any]]) -> None:
+        pass
+
     async def answer(self, _name: str, _arguments: dict[str, Any]) -> str:
         return os.fsdecode(b"caf\xe9")
 
@@ -538,6 +541,10 @@ class Adder:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.begun: list[list[dict[str, Any]]] = []
+
+    def begin(self, messages: list[dict[str, Any]]) -> None:
+        self.begun.append(messages)
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         self.calls.append((name, arguments))
@@ -556,6 +563,9 @@ async def test_calls_are_answered_until_a_reply_has_none(
     outcome = await run.run(tools=tools)
     assert (outcome.reward, outcome.ended_by, outcome.tool_calls) == (None, "no_tool_call", 3)
     assert tools.calls == [("add", {"a": "2", "b": "3"})] * 3
+    assert [[one["role"] for one in messages][:3] for messages in tools.begun] == [
+        ["user", "assistant", "tool"]
+    ]
     assert replica.parsed[0]["tools"] == [ADD]
     (only,) = outcome.rows  # all turns are one conversation
     assert only.turns == 3 and sum(only.mask) == sum(len(reply) for reply in replica.replies)
@@ -692,7 +702,8 @@ async def test_conversations_apart_are_each_trained(
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [("'good'", "'good'"), ("float('nan')", "is nan"), ("10 ** 400", "is 1000"), ("[1]", "")]
+    ("value", "words"),
+    [("'good'", "'good'"), ("float('nan')", "is nan"), ("10 ** 400", "is 1000"), ("[1]", "")],
 )
 async def test_a_result_that_is_no_number_fails_the_trial(
     agent: Callable[[str], Trials], value: str, words: str

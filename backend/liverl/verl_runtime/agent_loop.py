@@ -21,7 +21,7 @@ from liverl.agents.kinds import AgentSettings
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
-from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, files_error, read_prompt, run_trial
+from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, files_error, read_prompt, run_trial
 from liverl.verl_runtime.streamed import completed, masked_row, one_row, streamed, version_prompts
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools
@@ -112,10 +112,11 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             rows, outcome.reward = [masked_row(end)], 0.0
         if not outcome.recorded:
             _record_at_the_end(outcome)
-        outputs = [self._output(prompt, outcome, row) for row in rows]
+        told = tools.told()
+        outputs = [self._output(row, outcome, extra_fields(prompt, outcome, row, told)) for row in rows]
         return outputs[0] if lone else outputs
 
-    def _output(self, prompt: Prompt, outcome: Outcome, row: Row) -> AgentLoopOutput:
+    def _output(self, row: Row, outcome: Outcome, extra: dict[str, Any]) -> AgentLoopOutput:
         output = Scored(
             prompt_ids=row.prompt,
             response_ids=row.response,
@@ -127,7 +128,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             metrics=AgentLoopMetrics(
                 generate_sequences=outcome.asked_seconds, tool_calls=outcome.tool_seconds
             ),
-            extra_fields=extra_fields(prompt, outcome, row),
+            extra_fields=extra,
         )
         return output.of(outcome)
 

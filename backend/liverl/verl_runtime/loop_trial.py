@@ -33,7 +33,7 @@ from liverl.agents.endings import (
     outcome_of,
 )
 from liverl.agents.kinds import AgentSettings, harbor_task, kind_of, task_id
-from liverl.agents.loop import Conversation, Tools, TrialFailed
+from liverl.agents.loop import Conversation, TrialFailed
 from liverl.agents.tasks import TASKS
 from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.sessions.sampling import Limits
@@ -42,7 +42,7 @@ from liverl.util.checked_path import RESOLVED
 from liverl.util.modes import make_directory, new_directory
 from liverl.verl_runtime.carriers import Carried, Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
-from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
+from liverl.verl_runtime.kinds.base import Result, Rules, RunTools, Trial, Where
 from liverl.verl_runtime.kinds.rewards import as_reward, reward_error
 from liverl.verl_runtime.pictures import refuse_pictures
 from liverl.verl_runtime.plain import plain
@@ -375,7 +375,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 async def run_trial(
-    settings: LoopSettings, prompt: Prompt, carrier: Carrier, tools: Tools | None = None
+    settings: LoopSettings, prompt: Prompt, carrier: Carrier, tools: RunTools | None = None
 ) -> Outcome:
     """Run one trial and make its directory; ``tools``: those of the run. How it ended decides what is trained of it,
     see ``liverl.agents.endings``. The files of a trial are written with its reward: here, or if verl computes it by
@@ -453,7 +453,7 @@ class _Ran:
     ended: Ended
 
 
-async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> _Ran:
+async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _Ran:
     """Run the agent, and end its session."""
     settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
     name, directory, facts = _begin(attempt)
@@ -599,7 +599,7 @@ def _unverified(ran: _Ran, failed: TrialFailed) -> tuple[None, bool]:
     return None, False
 
 
-async def _outcome(ran: _Ran, tools: Tools | None, counts: StepEndings) -> Outcome:
+async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Outcome:
     """What becomes of an attempt. Its files are written, unless its reward is still to be computed."""
     settings, prompt = ran.attempt.settings, ran.attempt.prompt
     reward, verified = await _verified(ran)

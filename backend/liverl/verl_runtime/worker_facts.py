@@ -47,15 +47,19 @@ def reward_from(config: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     return {"reward_from": {"function": function, **({} if truth is None else {"ground_truth": truth})}}
 
 
-def extra_fields(prompt: Prompt, outcome: Outcome, row: Row) -> dict[str, Any]:
-    """Return verl's own keys, as its client and tool agent set them, and liverl's."""
+def extra_fields(
+    prompt: Prompt, outcome: Outcome, row: Row, told: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return verl's own keys, as its client and tool agent set them, and liverl's. ``told``: what the tools tell the
+    reward function."""
     low, high = row.versions or (prompt.policy_version(), prompt.policy_version())
     return {
+        "turn_scores": [],
+        "tool_rewards": [],
+        **(told or {}),
         "global_steps": high,
         "min_global_steps": low,
         "max_global_steps": high,
-        "turn_scores": [],
-        "tool_rewards": [],
         "reward_extra_info": {},  # verl copies that of the last row to the others
         "trial": outcome.name,
         "row": row.kind,

@@ -9,13 +9,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.verl_runtime.carriers import Carrier, Lengths, Line
+
+
+class RunTools(Tools, Protocol):
+    """The tools of the run, as one trial has them."""
+
+    def begin(self, messages: list[dict[str, Any]]) -> None:
+        """An attempt of the trial begins: what the tools have kept of an earlier one is forgotten. ``messages``: the
+        conversation, which grows."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -34,7 +42,7 @@ class Trial(msgspec.Struct, frozen=True):
     deadline: float
     agent: AgentSettings
     lengths: Lengths
-    tools: Tools | None = None
+    tools: RunTools | None = None
     place: Any = None
 
 

@@ -57,6 +57,8 @@ async def chat(trial: Trial, carrier: Carrier, conversation: Conversation) -> Re
 
 async def tools(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """A conversation with the run's tools, until a reply calls none."""
+    if trial.tools is not None:
+        trial.tools.begin(conversation.messages)
     await _talk(trial, carrier, conversation, trial.tools or NoTools())
     return Result()
 
