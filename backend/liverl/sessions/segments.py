@@ -335,8 +335,8 @@ class SessionRows:
         stopped: str = "",
     ) -> Turn:
         """The turn to record for a reply to ``prompt`` (all ids that the engine read). ``kept``: the earlier replies in
-        it if it opens a segment; None: they were not looked for; ``ours``: see ``Turn``; ``stopped``: the stop text that
-        was cut from the reply.
+        it if it opens a segment; None: they were not looked for; ``ours``: see ``Turn``; ``stopped``: the stop text
+        that was cut from the reply.
 
         A segment that another request has extended in the meantime is left alone: the reply opens one of its own.
         """
