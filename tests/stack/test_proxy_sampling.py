@@ -158,6 +158,27 @@ async def test_what_changes_the_distribution_never_reaches_the_engine(
     assert not replica.seen
 
 
+@pytest.mark.parametrize("path", [CHAT, ANTHROPIC])
+async def test_a_failed_turn_is_not_sampled_again_for_a_client(
+    proxy: Proxy, replica: ToyReplica, path: str
+) -> None:
+    """LiteLLM repeats a request as often as its ``num_retries`` says: the trial would not see that it failed."""
+    replica.fail_with = 500
+    for stream in (False, True):
+        status, _ = await ask(proxy, path, "trained", {"num_retries": 3, "stream": stream})
+        assert status == 500
+    assert len(replica.seen) == 2
+
+
+async def test_the_engine_gets_no_field_that_is_not_known(proxy: Proxy, replica: ToyReplica) -> None:
+    for path in (CHAT, COMPLETIONS, ANTHROPIC):
+        for fields in ({"sampled_by_it": 1}, {"extra_body": {"sampled_by_it": 1}}):
+            assert (await ask(proxy, path, "trained", fields))[0] == 200
+            assert "sampled_by_it" not in replica.seen[-1]["body"]
+    text = {"extra_body": {"messages": [{"role": "user", "content": "another"}]}}
+    assert (await ask(proxy, CHAT, "trained", text))[0] == 400 and len(replica.seen) == 6
+
+
 async def test_what_was_asked_is_told_of_the_trial_and_counted(proxy: Proxy, replica: ToyReplica) -> None:
     for _ in range(2):
         await ask(proxy, CHAT, "counted", {"temperature": 0.1, "seed": 3})

@@ -575,3 +575,31 @@ def test_rows_stand_as_their_texts_do() -> None:
     log.error("three lines follow", more=("ValueError: one", "", "", "KeyError: 'k'"))
     ids = [match.signature.id for match in Matcher((within, first, last)).of(log.records[0])]
     assert ids == ["z-last-by-name", "a-first-by-name", "within"]
+
+
+def test_a_traceback_of_a_trial_is_told_by_what_became_of_it() -> None:
+    """Not by the TimeoutError within it, which Python's own row knows, as if a process had ended of that."""
+    rows = [
+        row("timed-out", "^TimeoutError$", role="general", printer="python", where="exception"),
+        row("setup", "SetupTimeoutError: ", printer="harbor", where="exception", fails="request"),
+    ]
+    inner = Raised("TimeoutError", "")
+    log = Log()
+    log.raised(inner, Raised("SetupTimeoutError", "after 360 s", how="cause"))
+    assert named(verdict(rows, log, exits=())) == "setup"
+    alone = Log()
+    alone.raised(inner)
+    assert named(verdict(rows, alone, exits=())) == "timed-out"
+
+
+def test_a_record_that_tells_for_certain_is_not_told_as_what_it_may_be() -> None:
+    rows = [
+        row("lost", "Connection error", fails="request", supposes=("no-key",)),
+        row("no-key", "Illegal header", fails="request"),
+    ]
+    both, other = Log(), Log("b.log")
+    both.error("Connection error", more=("Illegal header",))
+    other.error("Connection error")
+    assert [one.id for one in verdict(rows, both, exits=()).explanations] == ["no-key"]
+    found = verdict(rows, both, other, exits=()).explanations
+    assert {one.id for one in found} == {"lost", "no-key"}, "another record may be of a lost server"

@@ -205,9 +205,42 @@ def test_what_counts_as_asked(fields: dict[str, Any], asked: dict[str, Any]) -> 
     assert not set(found.body.get("extra_body", {})) & {*NEUTRAL, "seed"}
 
 
-async def test_a_client_cannot_have_a_parameter_left_out(desk: Desk) -> None:
-    await desk.ask(CHAT, request(CHAT, additional_drop_params=["temperature", "top_k"]))
+# field that no row names -> its value. LiteLLM acts on some of them, and hands the others on.
+UNKNOWN: dict[str, Any] = {
+    "additional_drop_params": ["temperature", "top_k"],
+    "num_retries": 3,  # a failed turn would be sampled again, and nobody told
+    "max_retries": 3,
+    "fallbacks": ["hosted_vllm/policy"],
+    "router_settings_override": {"num_retries": 3},
+    "custom_llm_provider": "openai",
+    "sampled_by_a_later_engine": 0.5,
+}
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["beside", "in extra_body"])
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_field_that_is_not_known_is_not_sent_on_and_told(desk: Desk, path: str, inside: bool) -> None:
+    await desk.ask(path, request(path, **({"extra_body": UNKNOWN} if inside else UNKNOWN)), "t")
+    assert desk.forwarded() == request(path, **({"extra_body": {}} if inside else {}), **TRAINING)
+    told = desk.records[-1]["overridden"]
+    assert told.keys() == UNKNOWN.keys() and told["num_retries"] == 3
+
+
+async def test_names_without_end_are_counted_as_one(desk: Desk) -> None:
+    for number in range(0, 300, 10):
+        await desk.ask(CHAT, request(CHAT, **{f"field_{number + one}": 1 for one in range(10)}), "t")
+    await desk.ask(CHAT, request(CHAT, **{"\n" * 500: 1}), "t")
+    assert desk.state.sampling is not None
+    assert len(desk.state.sampling.overridden) == 101 and "other" in desk.state.sampling.overridden
     assert desk.forwarded() == request(CHAT, **TRAINING)
+
+
+@pytest.mark.parametrize("name", ["messages", "prompt", "system", "tools", "model", "stream"])
+async def test_no_second_conversation_in_extra_body(desk: Desk, name: str) -> None:
+    """LiteLLM would send that one, and the record would show the other."""
+    status, answer = await desk.ask(CHAT, request(CHAT, extra_body={name: "x"}), "t")
+    assert (status, desk.got) == (400, [])
+    assert answer["error"]["message"] == f"extra_body must not have {name}: send it beside extra_body"
 
 
 async def test_the_clients_lengths_and_texts_stay(desk: Desk) -> None:
@@ -350,6 +383,25 @@ CHANGING: dict[str, Any] = {
     "use_beam_search": True,
     "logits_processors": ["x"],
     "vllm_xargs": {"a": 1},
+    "watermarking": True,
+    # SGLang's
+    "regex": "a+",
+    "ebnf": "root ::= 'a'",
+    "json_schema": "{}",
+    "stop_regex": "a+",
+    "min_new_tokens": 3,
+    "custom_logit_processor": "x",
+    "lora_path": "x",
+    # another prompt, or a reply that is begun for the model
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+    "echo": True,
+    "chat_template": "x",
+    "documents": [{"text": "x"}],
+    "truncate_prompt_tokens": 5,
+    "prompt_embeds": "x",
+    "input_ids": [1],
+    "text_completion": True,
 }
 CHOICES: list[Any] = [
     {"type": "function", "function": {"name": "run"}},
@@ -400,7 +452,13 @@ async def test_what_changes_the_distribution_is_refused(
         {"thinking_token_budget": None},
         {"best_of": 1},
         {"use_beam_search": False},
-        {"guidance": "x"},
+        {
+            "echo": False,
+            "continue_final_message": False,
+            "add_generation_prompt": True,
+            "chat_template": None,
+        },
+        {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"},
         {
             "extra_body": {"logit_bias": {}, "extra_body": {"logit_bias": {"1": 1}}}
         },  # no engine looks in there

@@ -151,6 +151,37 @@ def test_what_a_session_cannot_do_names_its_field(path, to, param):
     assert raised.value.param == param
 
 
+REPLY = ("messages", 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "param"),
+    [
+        ((*REPLY, "function_call"), {"name": "read", "arguments": "{}"}, "messages.2.function_call"),
+        ((*REPLY, "audio"), {"id": "a"}, "messages.2.audio"),
+        ((*REPLY, "tool_calls", 0), {"id": "c", "type": "custom", "custom": {}}, "messages.2.tool_calls.0"),
+        (("messages", 3, "role"), "function", "messages.3.role"),
+        (("tools", 0), {"type": "custom", "custom": {"name": "apply_patch"}}, "tools.0"),
+        (("stream",), "false", "stream"),
+        (("stream",), 1, "stream"),
+    ],
+)
+def test_what_is_left_of_openais_api_is_refused_with_its_field(path, to, param):
+    """And never left out in silence: the reply would be to another history, or in another form."""
+    with pytest.raises(BadRequest) as raised:
+        read_openai(changed(OPENAI, *path, to=to))
+    assert raised.value.param == param
+
+
+def test_nothing_of_a_refusal_is_left_out():
+    for content, text in ((None, "I will not."), ("I look.", "I look.\nI will not.")):
+        body = changed(OPENAI, *REPLY, "content", to=content)
+        assert read_openai(changed(body, *REPLY, "refusal", to="I will not.")).messages[2].text == text
+    unset = {"content": "I look.", "refusal": None, "function_call": None, "audio": None}
+    body = changed(OPENAI, *REPLY, to={**OPENAI["messages"][2], **unset})
+    assert read_openai(body).messages == read_openai(OPENAI).messages
+
+
 def test_a_system_message_within_the_list_stays_where_it_is():
     body = changed(ANTHROPIC, "messages", 0, to={"role": "system", "content": "Hurry."})
     assert [message.role for message in read_anthropic(body).messages][:2] == ["system", "system"]

@@ -354,6 +354,44 @@ def test_the_least_log_probability_is_a_number() -> None:
     assert [each.logprob for each in token_logprobs([1, 2], [float("-inf"), -1.0])] == [LEAST_LOGPROB, -1.0]
 
 
+STOPS: dict[Api, str] = {"openai": "stop", "anthropic": "stop_sequences"}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("again", ["", "Observation:"], ids=["as given", "with its stop text"])
+async def test_an_agent_that_puts_the_stop_text_back_has_one_row(
+    host: SessionHost, replica: TokenReplica, api: Api, again: str
+) -> None:
+    """As agents of the ReAct kind do, and those that write code in tags: it is what was sampled."""
+    replica.reply = lambda _before, turn: f"Thought {turn}.\nAction: x\nObservation: y"
+    opened = await host.open()
+    messages: list[Any] = [USER]
+    for turn in range(4):
+        reply = await ask(opened, api, messages, {STOPS[api]: ["Observation:"]}, stream=False)
+        assert reply.text == f"Thought {turn}.\nAction: x\n"
+        messages += [{"role": "assistant", "content": reply.text + again}, NEXT]
+        if turn == 1:  # the journal knows it, too
+            await host.stop()
+            await host.start()
+            _, opened = await host.control("GET", f"/sessions/{opened['id']}")
+    (row,) = await host.finish()
+    assert sum(row["traj_response_mask"]) == sum(map(len, replica.replies))
+    assert row["traj_acc_ids"] == [*replica.prompts[-1], *replica.replies[-1]]
+    assert decode(row["traj_acc_ids"]).count("Observation:") == 4
+
+
+async def test_another_text_behind_a_reply_is_another_history(
+    host: SessionHost, replica: TokenReplica
+) -> None:
+    replica.reply = lambda _before, _turn: "Action: x\nObservation: y"
+    for text in ("Action: x\nObservation", "Action: x\nObservation: y", "Observation:"):
+        opened = await host.open(str(len(text)))
+        await ask(opened, "openai", [USER], {"stop": ["Observation:"]}, stream=False)
+        history = [USER, {"role": "assistant", "content": text}, NEXT]
+        await ask(opened, "openai", history, {}, stream=False)
+        assert len(await host.finish(opened["id"])) == 2, text
+
+
 # -- errors
 
 

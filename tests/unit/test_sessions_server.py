@@ -582,6 +582,32 @@ async def test_the_models_are_listed_for_a_sessions_key_only(host):
             assert [model["id"] for model in body["data"]] == ["m"] and body["object"] == "list"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "api"),
+    [
+        ("POST", "/v1/responses", "openai"),  # OpenAI's newer API
+        ("POST", "/v1/completions", "openai"),
+        ("POST", "/v1/embeddings", "openai"),
+        ("GET", "/v1/chat/completions", "openai"),
+        ("POST", "/v1/messages/batches", "anthropic"),
+        ("POST", "/", "openai"),
+        ("POST", "/v1/%0A" + "x" * 5000, "openai"),
+    ],
+)
+async def test_what_is_not_served_says_what_is(host, method, path, api):
+    opened = await host.open()
+    url = URL(opened["anthropic_url"] + path, encoded=True)
+    async with host.http.request(
+        method, url, json={"input": "x"}, headers={"x-api-key": opened["key"]}
+    ) as response:
+        assert response.status == 404 and response.content_type == "application/json"
+        body = await response.json()
+    assert (body.get("type") == "error") == (api == "anthropic")
+    words = body["error"]["message"]
+    assert words.endswith("is not served here: use POST /v1/chat/completions or POST /v1/messages")
+    assert len(words) < 200 and "\n" not in words
+
+
 SESSION = "task-00000001"
 UNKEYED = [
     ("/health", "public", "public"),

@@ -160,8 +160,9 @@ _FAILS = late_pattern(
     r"|System has not been booted with systemd)"
 )
 # bash: "bash: line 1: 99 Segmentation fault      (core dumped) python3", "/job.sh: line 12:  4567 Killed   python3"
+# With the host before it, as pdsh and clush write it: "node0: bash: line 1: 99 Killed"
 SHELL = late_pattern(
-    r"(?:[\w./-]{1,200}: line \d+: +)(?:\d+ )?"
+    r"(?:[A-Za-z][\w.-]{0,63}: )?(?:[\w./-]{1,200}: line \d+: +)(?:\d+ )?"
     r"(?:Segmentation fault|Killed|Aborted|Terminated|Bus error|Illegal instruction"
     r"|Floating point exception|Trace/breakpoint trap|Hangup)\b"
     r"|(?:Segmentation fault|Killed|Aborted|Terminated|Bus error|Illegal instruction)(?: \(core dumped\))?(?:$| {2,})"

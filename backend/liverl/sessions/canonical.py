@@ -30,6 +30,9 @@ BILLING = "x-anthropic-billing-header"
 _ESCAPED_HALF, _HALF = re.compile(rb"\\u[dD][89a-fA-F]"), re.compile(rb"\xed[\xa0-\xbf]")
 _decode = JsonDecoder().decode
 _KEPT_ARGUMENTS = 1024  # letters of the arguments of a call that are kept in their one spelling, at most
+# What OpenAI's API has of a reply, beside its text and calls -> what to do instead. Nothing of the history is left out
+# in silence: the next reply would be to another one.
+_NOT_IN_A_REPLY = {"function_call": "send it as tool_calls", "audio": "send its transcript as content"}
 _TOOL_CHOICE = {"auto": "auto", "any": "required", "none": "none"}  # Anthropic's word -> OpenAI's
 
 
@@ -91,7 +94,7 @@ def read_openai(body: Mapping[str, Any], messages: Sequence[Message] | None = No
         tools=tuple(_openai_tools(body.get("tools"))),
         tool_choice=choice,
         model=_optional(body, "model", str) or "",
-        stream=bool(body.get("stream")),
+        stream=_flag(body, "stream"),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_tokens=_count(body, "max_completion_tokens") or _count(body, "max_tokens"),
         stop=_strings(body.get("stop"), "stop"),
@@ -123,7 +126,7 @@ def read_anthropic(body: Mapping[str, Any], messages: Sequence[Message] | None =
         tools=tuple(_anthropic_tools(body.get("tools"))),
         tool_choice=choice,
         model=_optional(body, "model", str) or "",
-        stream=bool(body.get("stream")),
+        stream=_flag(body, "stream"),
         usage=True,
         max_tokens=_count(body, "max_tokens"),
         stop=_strings(body.get("stop_sequences"), "stop_sequences"),
@@ -152,6 +155,11 @@ def openai_message_of(item: Mapping[str, Any], at: str) -> Message:
     if role == "assistant":
         reasoning = item.get("reasoning_content") or item.get("reasoning")
         calls = _openai_calls(item.get("tool_calls"), at)
+        for key, instead in _NOT_IN_A_REPLY.items():
+            if item.get(key) is not None:
+                raise BadRequest(f"{key} of a reply cannot be sent to the policy: {instead}", f"{at}.{key}")
+        if isinstance(item.get("refusal"), str):
+            text = "\n".join(each for each in (text, item["refusal"]) if each)
         return Message("assistant", text, reasoning if isinstance(reasoning, str) else "", calls)
     raise BadRequest(
         f"role {quoted(role)} is not one of system, developer, user, assistant, tool", f"{at}.role"

@@ -82,7 +82,8 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     number of the request's messages with the reply; ``reply``: digest of the reply alone. ``kept``: of a new segment,
     where its prompt has earlier replies; ``calls``: whether the reply has a tool call; ``ours``: the ids of its new
     messages were made by our tokenizer, and were not compared with the engine's; ``copied``: of a new segment, whose
-    prompt begins with the ids of the segment of the request's parent, up to that turn.
+    prompt begins with the ids of the segment of the request's parent, up to that turn. ``uncut``: as ``head``, of the
+    reply with the stop text that was cut from it, b"" if none was: agents of the ReAct kind put it back.
     """
 
     kind: Kind
@@ -101,6 +102,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     request: Request = Request()
     ours: bool = False
     copied: bool = False
+    uncut: bytes = b""
 
 
 class Segment:
@@ -330,9 +332,11 @@ class SessionRows:
         kept: Kept | None = None,
         *,
         ours: bool = False,
+        stopped: str = "",
     ) -> Turn:
         """The turn to record for a reply to ``prompt`` (all ids that the engine read). ``kept``: the earlier replies in
-        it if it opens a segment; None: they were not looked for; ``ours``: see ``Turn``.
+        it if it opens a segment; None: they were not looked for; ``ours``: see ``Turn``; ``stopped``: the stop text
+        that was cut from the reply.
 
         A segment that another request has extended in the meantime is left alone: the reply opens one of its own.
         """
@@ -359,6 +363,7 @@ class SessionRows:
             request=place.request,
             ours=ours,
             copied=taken,
+            uncut=_uncut(heads[-1], reply.message, stopped),
         )
 
     # -- recorded turns
@@ -394,6 +399,8 @@ class SessionRows:
         self.history.add(fact)
         self._requests = max(self._requests, fact.order + 1)
         self._heads.setdefault(turn.head, number)
+        if turn.uncut:
+            self._heads.setdefault(turn.uncut, number)
         self._asked.append(turn.messages - 1)
         self._segment.append(index)
         if turn.copied and fact.parent is not None:
@@ -565,6 +572,14 @@ def _goes_on(chat: Chat, heads: Sequence[bytes], earlier: Request, count: int) -
     text = chat.messages[count - 1].text
     longer = len(text) > earlier.size > 0 and _text_digest(text[: earlier.size]) == earlier.last
     return longer and heads[count - 1] == earlier.before
+
+
+def _uncut(head: bytes, message: Message, stopped: str) -> bytes:
+    """The digest behind a reply with the stop text that was cut from it, which is what was sampled: the history that
+    has it is not another one."""
+    if not stopped or message.calls or (message.reasoning and not message.text):
+        return b""
+    return following(head, msgspec.structs.replace(message, text=message.text + stopped))
 
 
 def _text_digest(text: str) -> bytes:

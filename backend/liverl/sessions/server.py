@@ -17,7 +17,7 @@ from liverl.sessions.canonical import read_anthropic, read_body
 from liverl.sessions.client import opened_at
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.keys import same_key
-from liverl.sessions.messages import Api, BadRequest, Chat
+from liverl.sessions.messages import Api, BadRequest, Chat, quoted
 from liverl.sessions.models import require_policy
 from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.replicas import ReplicaList
@@ -67,6 +67,7 @@ class AgentRoutes:
         app.router.add_post("/sess/{id}/v1/chat/completions", self._chat)
         app.router.add_post("/sess/{id}/v1/messages", self._messages)
         app.router.add_post("/sess/{id}/v1/messages/count_tokens", self._count)
+        app.router.add_route("*", r"/sess/{id}/{path:[\s\S]*}", self._no_route)
         return app
 
     def gate(self, request: web.BaseRequest) -> Caller | web.Response:
@@ -127,6 +128,12 @@ class AgentRoutes:
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         return await self._reply(request, "anthropic")
+
+    async def _no_route(self, request: web.Request) -> web.StreamResponse:
+        """An agent that is made for another API, such as OpenAI's responses, is to learn why it gets no reply."""
+        path = quoted(f"{request.method} /{request.match_info['path']}")
+        words = f"{path} is not served here: use POST /v1/chat/completions or POST /v1/messages"
+        return _refused("anthropic" if "messages" in request.rel_url.parts else "openai", Refusal(404, words))
 
     async def _count(self, request: web.Request) -> web.StreamResponse:
         try:

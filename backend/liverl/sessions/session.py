@@ -453,7 +453,13 @@ class Session:
         finish = "tool_calls" if message.calls and draft.finish == "stop" else draft.finish
         reply = Reply(draft.ids, draft.logprobs, message, finish, tuple(draft.versions))
         turn = self.rows.turn(
-            draft.place, draft.prompt, reply, asked.digests, draft.kept, ours=draft.batch is not None
+            draft.place,
+            draft.prompt,
+            reply,
+            asked.digests,
+            draft.kept,
+            ours=draft.batch is not None,
+            stopped=stopped,
         )
         answer = Answer(
             id=secrets.token_hex(12),

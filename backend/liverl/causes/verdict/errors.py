@@ -92,7 +92,7 @@ def weight_of(moment: Moment) -> int | None:
 
 def goes_on(moment: Moment, row: Signature) -> bool:
     """Whether a process goes on after what a row tells: not if nobody caught that exception, and the process died."""
-    return row.alive and not (moment.ended and row.fails == "part")
+    return row.alive and not (moment.ended and row.fails in ("part", "request"))
 
 
 def is_own(moment: Moment) -> bool:

@@ -78,13 +78,14 @@ def judge(
         hit
         for hit in open_hits
         if not goes_on(hit[0], hit[1].signature)
-        and not (of_a_request(hit[0].record) or _mentioned(*hit))
+        and not (of_a_request(hit[0].record) or _mentioned(*hit) or _told_better(*hit))
         and (known or not _harmless(*hit))
     ]
     fatal, supposed = _apart_from_suppositions(fatal)
     alive = _without_slips(
         [hit for hit in hits if goes_on(hit[0], hit[1].signature) and hit[1].signature.fails != "command"]
     )
+    alive = [hit for hit in alive if not _told_for_certain(*hit)]
     scripts = [hit for hit in open_hits if hit[1].signature.fails == "command"]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
@@ -122,6 +123,12 @@ def _apart_from_suppositions(fatal: Sequence[Hit]) -> tuple[list[Hit], list[Hit]
     ids = {match.signature.id for _, match in fatal}
     supposed = [hit for hit in fatal if not ids.isdisjoint(hit[1].signature.supposes)]
     return [hit for hit in fatal if all(hit is not other for other in supposed)], supposed
+
+
+def _told_for_certain(moment: Moment, match: Match) -> bool:
+    """Whether the same record tells for certain what a row of it only supposes."""
+    ids = {other.signature.id for other in moment.matched}
+    return not ids.isdisjoint(match.signature.supposes)
 
 
 def _with_supposed(cause: Explanation, supposed: Sequence[Hit]) -> Explanation:
@@ -199,6 +206,14 @@ def _mentioned(moment: Moment, match: Match) -> bool:
     level = moment.record.level
     within = match.raised is None and not moment.record.text.lstrip().startswith(match.text[:30])
     return level not in (None, "error") or (level is None and within and match.signature.effect)
+
+
+def _told_better(moment: Moment, match: Match) -> bool:
+    """Whether a general row knows only an exception within the traceback of a trial or request that failed, such as the
+    TimeoutError of asyncio, and a row of the program tells what became of it."""
+    return match.signature.role == "general" and any(
+        other.signature.role == "cause" and goes_on(moment, other.signature) for other in causes_of(moment)
+    )
 
 
 def _rank(hit: Hit) -> tuple[bool, bool]:

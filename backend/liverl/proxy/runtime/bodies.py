@@ -15,6 +15,9 @@ from liverl.util.json_limits import MAX_TOKEN_VALUES, MAX_VALUES, JsonRefused, c
 _TOLD = 120  # maximum characters of a value or a parser's words in a message
 # LiteLLM refuses them with a traceback: they would send a request, and a key, to an address that a client names.
 _NOT_FOR_CLIENTS = ("api_base", "base_url", "user_config")
+# LiteLLM sends what is in extra_body in place of what stands beside it, so that the engine would get another
+# conversation than the one that is recorded.
+_NOT_INSIDE = ("messages", "prompt", "system", "tools", "model", "stream")
 
 
 class InvalidBody(ValueError):
@@ -61,6 +64,10 @@ def _why_invalid(path: str, body: dict[str, Any]) -> str | None:
     for key in _NOT_FOR_CLIENTS:
         if key in body:
             return f"{key} must not be set by a request"
+    inner = body.get("extra_body")
+    for key in _NOT_INSIDE:
+        if isinstance(inner, dict) and key in inner:
+            return f"extra_body must not have {key}: send it beside extra_body"
     fields = _COMPLETION if _takes_tokens(path) else _MESSAGES
     for name, (required, expected, accepts) in (_COMMON | fields).items():
         value = body.get(name)

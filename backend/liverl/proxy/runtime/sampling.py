@@ -2,13 +2,15 @@
 inference routes, whatever the client asks for: a trainer that assumes another distribution than that of the samples
 computes wrong gradients. The client's are the number of tokens and the stop texts.
 
-All parameters are sent: an engine applies the model's generation_config.json to whatever a request leaves out.
+All parameters are sent: an engine applies the model's generation_config.json to whatever a request leaves out. No field
+is sent that is not known here: LiteLLM hands them all on, and each version of an engine has more that it samples by.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +28,10 @@ NEUTRAL: dict[str, float] = {
 SEED = "seed"
 # LiteLLM sends the fields in it as they stand, in place of those beside it.
 EXTRA_BODY = "extra_body"
-# LiteLLM leaves out the parameters that it names.
-_DROPS = "additional_drop_params"
+OTHER = "other"  # stands for names that are none
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _SHOWN = 120  # characters kept of a value that is no number
+_MOST = 20  # names of one request that are kept
 
 
 class PolicyError(ValueError):
@@ -47,7 +50,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Decided:
-    """A request as it is sent on. ``asked``: parameters for which the client asked for another value -> that value."""
+    """A request as it is sent on. ``asked``: parameters for which the client asked for another value, and fields that
+    are not sent on -> that value."""
 
     body: dict[str, Any]
     asked: dict[str, Any]
@@ -87,20 +91,65 @@ def _finite(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+# The fields that are sent on as they came, beside those of ``_CHANGES`` that ask for nothing. None of them decides how
+# a token is sampled.
+_PASSED = frozenset(
+    (
+        # the conversation
+        *(
+            "model",
+            "messages",
+            "prompt",
+            "suffix",
+            "system",
+            "tools",
+            "tool_choice",
+            "functions",
+            "function_call",
+        ),
+        *("parallel_tool_calls", "response_format", "output_format", "output_config"),
+        # what the run's chat template makes of it
+        *("chat_template_kwargs", "reasoning_effort", "thinking", "reasoning", "include_reasoning"),
+        *("add_generation_prompt", "add_special_tokens", "mm_processor_kwargs", "media_io_kwargs"),
+        # lengths and texts
+        *("max_tokens", "max_completion_tokens", "stop", "stop_sequences", "include_stop_str_in_output", "n"),
+        # what of a reply is sent back, and how
+        *("stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids"),
+        *("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text", "skip_special_tokens"),
+        *("spaces_between_special_tokens", "modalities"),
+        # for LiteLLM, for the engine's scheduler and cache, and for nobody
+        *("timeout", "stream_timeout", "headers", "extra_headers", "metadata", "litellm_metadata", "tags"),
+        *(
+            "litellm_session_id",
+            "litellm_trace_id",
+            "litellm_call_id",
+            "drop_params",
+            "cache_salt",
+            "priority",
+        ),
+        *("request_id", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+        *("prompt_cache_retention", "prediction", "verbosity", "context_management", "cache_control"),
+        *("inference_geo", "betas", "anthropic_beta", "anthropic_version"),
+    )
+)
+
+
 def decided(body: Mapping[str, Any], chosen: Mapping[str, float], *, keeps_seed: bool) -> Decided:
     """``body`` with the parameters ``chosen`` in place of the client's, and without its seed unless ``keeps_seed``."""
     owned = {*chosen, *(() if keeps_seed else (SEED,))}
     extra = body.get(EXTRA_BODY)
     inner = extra if isinstance(extra, dict) else {}
     asked = {}
-    for name in owned:
+    unknown = {name for name in body.keys() | inner.keys() if not _known(name)} - {EXTRA_BODY, SEED}
+    for name in owned | unknown:
         value = inner[name] if inner.get(name) is not None else body.get(name)
         if value is not None and not (name in chosen and _alike(name, value, chosen[name])):
-            asked[name] = _short(value)
-    rest = {name: value for name, value in body.items() if name not in owned and name != _DROPS}
+            asked[name if _PLAIN.fullmatch(name) else OTHER] = _short(value)
+    left_out = {*owned, *unknown}
+    rest = {name: value for name, value in body.items() if name not in left_out}
     if inner:
-        rest[EXTRA_BODY] = {name: value for name, value in inner.items() if name not in owned}
-    return Decided({**rest, **chosen}, dict(sorted(asked.items())))
+        rest[EXTRA_BODY] = {name: value for name, value in inner.items() if name not in left_out}
+    return Decided({**rest, **chosen}, dict(sorted(asked.items())[:_MOST]))
 
 
 def _alike(name: str, one: object, other: float) -> bool:
@@ -148,7 +197,11 @@ def _given(value: object) -> bool:
     return value is not None
 
 
-# field -> whether its value changes the distribution
+def _refused(value: object) -> bool:
+    return value is not None and not value
+
+
+# field -> whether its value changes the distribution, or what it is the distribution of
 _CHANGES: dict[str, Callable[[object], bool]] = {
     "logit_bias": _asks,
     "response_format": _asks_for_format,
@@ -169,8 +222,31 @@ _CHANGES: dict[str, Callable[[object], bool]] = {
     "use_beam_search": _asks,
     "logits_processors": _asks,
     "vllm_xargs": _asks,
+    "watermarking": _asks,
+    # SGLang's
+    "regex": _asks,
+    "ebnf": _asks,
+    "json_schema": _asks,
+    "stop_regex": _asks,
+    "min_new_tokens": _asks,
+    "custom_logit_processor": _asks,
+    "lora_path": _asks,
+    # Another prompt than that of the messages, or a reply whose beginning the policy has not written.
+    "continue_final_message": _asks,
+    "add_generation_prompt": _refused,
+    "echo": _asks,
+    "chat_template": _asks,
+    "documents": _asks,
+    "truncate_prompt_tokens": _given,
+    "prompt_embeds": _asks,
+    "input_ids": _asks,
+    "text_completion": _asks,
 }
 _GUIDED = "guided_"  # vLLM's older names of structured_outputs begin with it
+
+
+def _known(name: str) -> bool:
+    return name in _PASSED or name in _CHANGES or name.startswith(_GUIDED)
 
 
 def changing_field(body: Mapping[str, Any]) -> str | None:

@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from .files import read_below
-from .sampling import Decided, Policy, decided, parameters
+from .sampling import OTHER, Decided, Policy, decided, parameters
 from .trial_folders import steps
 
 FACTS = "liverl.json"
 _REMEMBERED = 4096  # number of trials cached
 _LARGEST = 1 << 20  # bytes read of a trial's file
 _AGAIN_S = 5.0  # seconds after which a trial without a file is looked for again
+_MOST_NAMES = 100  # names of parameters that are counted
 _READERS = 4  # threads, so that slow storage delays few other trials
 
 
 class TrialSampling:
-    """Decides the parameters of each request. ``overridden``: parameter -> trials in which a client asked for another
-    value; all requests that name no trial count as one."""
+    """Decides the parameters of each request. ``overridden``: parameter, or field that is not sent on ->
+    trials in which a client asked for another value; all requests that name no trial count as one."""
 
     def __init__(self, policy: Policy, trials: Path) -> None:
         """``trials``: the directory of all trials."""
@@ -50,6 +51,7 @@ class TrialSampling:
     def _first(self, trial: str | None, asked: dict[str, Any]) -> dict[str, Any]:
         if not asked:
             return asked
+        asked = {self._counted(name): value for name, value in asked.items()}
         told = self._told.setdefault(trial, set())
         self._told.move_to_end(trial)
         if len(self._told) > _REMEMBERED:
@@ -58,6 +60,10 @@ class TrialSampling:
         told.update(new)
         self.overridden.update(new.keys())
         return new
+
+    def _counted(self, name: str) -> str:
+        """The name under which a parameter is counted: a client may think of any number of fields."""
+        return name if name in self.overridden or len(self.overridden) < _MOST_NAMES else OTHER
 
     async def _chosen(self, trial: str | None) -> Mapping[str, float]:
         if trial is None:
