@@ -69,6 +69,11 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 def finished(kind: Kind, builder: Builder, scope: Scope, files: list[str], path: Path) -> Imported:
+    """What ``builder`` has gathered from ``path``. ``files``: those that were read, in their order.
+
+    Raises:
+        NothingToImport: it makes no configuration.
+    """
     builder.settle()
     make_absolute(builder, path)
     if "model.model_path" not in builder.values:

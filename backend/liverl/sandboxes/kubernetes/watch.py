@@ -33,6 +33,7 @@ class PodWatch:
         self.pods: dict[str, Pod] = {}
         self.why, self.since = "", 0.0
         self.listed = self.more = False
+        self.lists = self.watches = 0
         self._version = ""
 
     async def run(self) -> None:
@@ -44,6 +45,7 @@ class PodWatch:
                 try:
                     if not self._version:
                         await self._list()
+                    self.watches += 1
                     async for change in self._cluster.changes(self._version):
                         opened = True
                         if broken < BREAKS:
@@ -85,6 +87,7 @@ class PodWatch:
         self.why = ""
 
     async def _list(self) -> None:
+        self.lists += 1
         pods, version, self.more = await self._cluster.pods()
         before, self.pods = self.pods, {pod.uid: pod for pod in pods}
         for uid, pod in before.items():
