@@ -1,4 +1,4 @@
-"""Start a run from a program, print one line per training step, and exit with the run's exit code.
+"""Start a run from a program, print one line per training step, and exit with the run's exit code. Ctrl-C stops it.
 
 python examples/library.py [section.key=value ...]
 """
@@ -45,14 +45,19 @@ async def follow(run_dir: Path) -> int:
 
 
 def main() -> int:
-    """Exit code 2 for settings that are wrong, else the run's."""
+    """Exit code 2 for settings that are wrong, else the run's. The run goes on without this program, so Ctrl-C stops
+    it: its services in the order of their dependencies, which takes a while."""
     try:
         run_dir = start(sys.argv[1:])
     except liverl.ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     print(run_dir)
-    return asyncio.run(follow(run_dir))
+    try:
+        return asyncio.run(follow(run_dir))
+    except KeyboardInterrupt:
+        result = liverl.stop_run(run_dir)
+        return result.exit_code if result is not None else 1
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ from liverl.util.late_pattern import late_pattern
 
 _ENGINE = "engine"
 _OWN = tuple(field for field in ReplicaStatus.__struct_fields__ if field != _ENGINE)
-_ALL_FACTS = EngineFacts.__struct_fields__
 _FACTS = published_facts()
 
 
@@ -140,17 +139,6 @@ def _older(line: str) -> Evidence:
     if match is None:
         return Evidence(line)
     return Evidence(match[3] or "", match[1], None if match[2] is None else int(match[2]))
-
-
-def replica_of(fields: dict[str, Any]) -> ReplicaStatus:
-    """The replica whose JSON form has these fields, the engine's included. Values are not checked.
-
-    Raises:
-        TypeError: a field belongs neither to a replica nor to an engine, or one without a default is missing.
-    """
-    own = {name: value for name, value in fields.items() if name not in _ALL_FACTS}
-    facts = {name: value for name, value in fields.items() if name in _ALL_FACTS}
-    return ReplicaStatus(**own, engine=EngineFacts(**facts))
 
 
 def _flat(snapshot: Snapshot, replica: Any) -> Snapshot:

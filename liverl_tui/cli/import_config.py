@@ -15,7 +15,7 @@ from liverl_tui.cli.output import echo, echo_exact, echo_json
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
-    from liverl.importing.read import Imported, Note
+    from liverl.importing.outcome import Imported, Note
 
 
 @click.command("import")

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from liverl.model import StepTrials, TrialHead
-from liverl.model_trials import SlowTrial
+from liverl.model import SlowTrial, StepTrials, TrialHead
 from liverl.observe.trials.ending_words import DONE, counted_endings, ending_of, endings_of
 from liverl.observe.trials.phases import PHASES, acts_in
 from liverl.observe.trials.query import calls_known

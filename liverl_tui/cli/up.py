@@ -18,11 +18,9 @@ from liverl.procs import procfs
 from liverl.rundir.commands import run_words
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
-from liverl.util.plural import quantity
-from liverl_tui.cli.check import checks_of
+from liverl_tui.cli.before_start import confirm, looked_again, opens, preflight
 from liverl_tui.cli.check_alerts import check_muted
-from liverl_tui.cli.check_interface import check_interface, table_of
-from liverl_tui.cli.check_table import warnings
+from liverl_tui.cli.check_interface import check_interface
 from liverl_tui.cli.mode import Mode, all_runs, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
 from liverl_tui.cli.output import echo, echo_exact
@@ -30,15 +28,10 @@ from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import FrameType
 
-    from liverl.config import LoadedConfig
-    from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
-    from liverl.model import Check
     from liverl.offline.left import Left, Standing
-    from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
 
@@ -269,9 +262,9 @@ def _from_config(options: UpOptions) -> int:
 
     plan = target.plan()
     try:
-        checks = _preflight(plan, target.loaded, options)  # before the question: it may fail
-        if not _opens(checks, options) and _confirm(plan, target.loaded.config, options):
-            checks = _looked_again(plan, target.loaded.config, checks)
+        checks = preflight(plan, target.loaded, options)  # before the question: it may fail
+        if not opens(checks, options) and confirm(plan, target.loaded.config, options):
+            checks = looked_again(plan, target.loaded.config, checks)
         create_run(target.loaded, plan, target.run_dir, checks)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
@@ -279,105 +272,6 @@ def _from_config(options: UpOptions) -> int:
             raise
         return _continue(run, options)
     return _start(run, options, f"starting run {run.name} in {run.path}")
-
-
-def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> bool:
-    """Show the short plan of a run that takes GPUs and wait for Enter; whether somebody was asked. ``--yes`` skips it.
-    Nobody is asked in a Slurm job and where there is no terminal (nohup, cron, other batch systems): whoever submitted
-    the command has decided.
-
-    Raises:
-        CliError: there is a terminal, but stdin is none.
-        click.Abort: stdin ended.
-    """
-    from liverl_tui.cli.target import needs_gpus
-    from liverl_tui.cli.terminal import somebody_there
-
-    in_batch = bool(os.environ.get("SLURM_JOB_ID")) or not somebody_there()
-    if options.yes or (in_batch and _mode(options) != "interface") or not needs_gpus(plan, config):
-        return False
-    if not sys.stdin.isatty():
-        raise CliError(
-            "this run uses GPUs and must be confirmed, but stdin is not a terminal; to start it:\n"
-            f"  {options.command_line('--yes')}{options.to_fill_in}",
-            ExitCode.USAGE,
-        )
-    from liverl.plan.render import plan_brief
-
-    echo(plan_brief(plan) + f"({options.plan_line()}){options.to_fill_in}", err=True)
-    echo("Press Enter to start, Ctrl-C to cancel: ", err=True, nl=False)
-    if not sys.stdin.readline():
-        raise click.Abort
-    return True
-
-
-def _looked_again(plan: Plan, config: RunConfig, before: Sequence[Check]) -> list[Check]:
-    """The checks after the user has agreed: minutes may have passed, and a port may be taken by now.
-
-    Raises:
-        CliError: one fails now.
-    """
-    from liverl.preflight import again_on_enter
-
-    checks = again_on_enter(plan, config, before)
-    failed = [check for check in checks if check.status == "fail"]
-    for line in warnings(failed):
-        echo(line, err=True)
-    _require_none(len(failed))
-    return checks
-
-
-def _require_none(failed: int) -> None:
-    if failed:
-        raise CliError(
-            f"{quantity(failed, 'preflight check')} failed; nothing was started", ExitCode.PREFLIGHT
-        )
-
-
-def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Check]:
-    """Make the checks. Those that warn or fail are shown in the interface, with the question whether to start the run,
-    or printed.
-
-    Raises:
-        CliError: a check failed.
-        click.Abort: the user does not want to start the run.
-    """
-    checks: Sequence[Check] = checks_of(plan, loaded.config)
-    opens = _opens(checks, options)
-    agreed, checks = _asked(plan, loaded, checks) if opens else (True, checks)
-    failed = sum(check.status == "fail" for check in checks)
-    if failed or not opens:  # the interface leaves nothing on the terminal
-        for line in warnings(checks):
-            echo(line, err=True)
-    _require_none(failed)
-    if not agreed:
-        raise click.Abort
-    return list(checks)
-
-
-def _opens(checks: Sequence[Check], options: UpOptions) -> bool:
-    """Whether the interface opens on the checks before the run starts: one fails, or warns of what this start alone
-    has, and somebody is there."""
-    from liverl.preflight.registry import asks
-
-    shows = _mode(options) == "interface" and not options.detach and not options.yes
-    return shows and asks(checks)
-
-
-def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[bool, Sequence[Check]]:
-    from liverl.plan.render import plan_brief
-    from liverl.preflight import again_on_enter
-    from liverl.preflight.own_lines import own_lines
-    from liverl_tui.app.settings import before_textual
-    from liverl_tui.keys import in_force
-
-    in_force.install(table_of(loaded))  # before any widget is imported
-    before_textual()
-    from liverl_tui.app.before_start import ask
-
-    again = partial(again_on_enter, plan, loaded.config, checks)
-    brief = plan_brief(plan) + "".join(f"{line}\n" for line in own_lines(loaded.config, checks))
-    return ask(checks, brief, loaded.config.ui.theme, again=again, mouse=loaded.config.ui.mouse)
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:
@@ -557,7 +451,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         echo(f"warning: {warning}", err=True)
     check_interface(loaded)
     check_muted(loaded)
-    record.write(run, _preflight(change.plan, loaded, options))
+    record.write(run, preflight(change.plan, loaded, options))
     if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), live=False):
         echo(batch, err=True)
     return change

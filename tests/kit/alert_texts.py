@@ -138,6 +138,17 @@ def _module(name: str) -> ast.Module | None:
     return ast.parse(path.read_text("utf-8")) if path.is_file() else None
 
 
+@functools.cache
+def _home(package: str, name: str) -> ast.Module | None:
+    """The module of ours that defines ``name``, which is imported from ``package``: the package may have it from one of
+    its own modules."""
+    init = PACKAGE.parent / Path(*package.split(".")) / "__init__.py"
+    for node in ast.parse(init.read_text("utf-8")).body if init.is_file() else ():
+        if isinstance(node, ast.ImportFrom) and any((one.asname or one.name) == name for one in node.names):
+            return _module(node.module or "")
+    return _module(package)
+
+
 def _imported(tree: ast.Module, name: str) -> tuple[ast.Module, ast.stmt] | None:
     """What is called so in another module of ours that is imported from, with that module. Not in ``util``: how a
     number is written there says nothing."""
@@ -145,7 +156,7 @@ def _imported(tree: ast.Module, name: str) -> tuple[ast.Module, ast.stmt] | None
         if not isinstance(node, ast.ImportFrom) or not node.module or node.module.startswith("liverl.util"):
             continue
         if any(one.name == name for one in node.names):
-            other = _module(node.module)
+            other = _home(node.module, name)
             for one in other.body if other is not None else ():
                 if isinstance(one, ast.FunctionDef | ast.ClassDef) and one.name == name:
                     assert other is not None
@@ -156,9 +167,11 @@ def _imported(tree: ast.Module, name: str) -> tuple[ast.Module, ast.stmt] | None
 def _sentences(tree: ast.Module) -> Iterator[tuple[str, ast.Constant]]:
     """Texts with a name in another module of ours, which several rules end with."""
     for node in tree.body:
-        other = _module(node.module) if isinstance(node, ast.ImportFrom) and node.module else None
-        for one in node.names if isinstance(node, ast.ImportFrom) and other is not None else ():
-            value = _top(other, one.name)
+        if not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        for one in node.names:
+            other = _home(node.module, one.name)
+            value = None if other is None else _top(other, one.name)
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 yield one.asname or one.name, value
 

@@ -35,6 +35,31 @@ def _group_end(pattern: str, place: int) -> int:
     raise ValueError(f"no end of the group: {pattern}")
 
 
+def unbounded(pattern: str) -> list[str]:
+    """Why a search may take more than linear time: an unbounded repetition in a pattern that can begin anywhere, or
+    one inside another repetition. A pattern that begins with \\A is tried once, so it may read on to the end."""
+    parsed = list(parser.parse(pattern))
+    anchored = bool(parsed) and parsed[0] == (codes.AT, codes.AT_BEGINNING_STRING)
+    return list(_unbounded(parsed, anchored, False))
+
+
+def _unbounded(items: Any, anchored: bool, inside: bool) -> Iterator[str]:
+    for code, argument in items:
+        if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
+            _, most, repeated = argument
+            if most > LONG and (inside or not anchored):
+                how = "without an end" if most == codes.MAXREPEAT else f"up to {most} times"
+                yield f"repeats {how}: write how many there may be, at most {LONG}, such as {{1,200}}"
+            yield from _unbounded(repeated, anchored, inside or most > 8)
+        elif code is codes.SUBPATTERN:
+            yield from _unbounded(argument[3], anchored, inside)
+        elif code is codes.BRANCH:
+            for branch in argument[1]:
+                yield from _unbounded(branch, anchored, inside)
+        elif code in (codes.ASSERT, codes.ASSERT_NOT):
+            yield from _unbounded(argument[1], anchored, inside)
+
+
 def begins_without_end(pattern: str | bytes, flags: int = 0) -> bool:
     """Whether a search may take more than linear time, since it begins with an unbounded repetition behind which it can
     fail: a long run of such characters is then read again from each of its characters. A word boundary keeps it from

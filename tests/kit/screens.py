@@ -15,6 +15,7 @@ from kit.waiting import wait_until  # noqa: F401  (tests import it from here too
 from liverl.daemon.plan_change import PlanChange
 from liverl.model import (
     BackendInfo,
+    EngineFacts,
     Event,
     GpuStatus,
     HostStats,
@@ -33,13 +34,19 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.rundir.layout import RunDir
-from liverl.snapshot_json import replica_of
 from liverl_tui.app import app as app_module
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.clock import Clock
 
 NOW = 1_790_000_000.0  # a fixed time, so that pictures do not change
+
+
+def replica_of(fields: dict[str, Any]) -> ReplicaStatus:
+    """The replica whose JSON form has these fields, the engine's included."""
+    facts = {name: fields[name] for name in EngineFacts.__struct_fields__ if name in fields}
+    own = {name: value for name, value in fields.items() if name not in facts}
+    return ReplicaStatus(**own, engine=EngineFacts(**facts))
 
 
 def stop_clocks(monkeypatch: pytest.MonkeyPatch) -> None:

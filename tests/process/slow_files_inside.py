@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import yaml
 from kit.inside import UNAVAILABLE
 from kit.mounts import own_mounts
 from kit.runs import ToyRun, make_run, toy
@@ -23,7 +24,6 @@ from liverl.control.messages import NO_EVENTS
 from liverl.offline.stop import stop_run
 from liverl.plan.spec import Dependency, PortSpec
 from liverl.procs import procfs
-from liverl.proxy.config import parse_backends
 
 
 @contextmanager
@@ -123,7 +123,8 @@ def _listed(path: Path) -> list[str]:
         return sorted(
             replica["url"] for replica in json.loads(text)["replicas"] if replica["state"] == "listed"
         )
-    return sorted(parse_backends(text))
+    models = yaml.safe_load(text)["model_list"]
+    return sorted({model["model_info"]["liverl_backend"] for model in models})
 
 
 def record_of_the_keeper(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from kit.runs import ToyRun
 from kit.waiting import wait_until
 
 import liverl
+from liverl.exit_codes import ExitCode
 from liverl.external import port_holders
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.signals import SAME_REQUEST_S
@@ -36,6 +38,8 @@ SMALL = (
     "training.total_steps=1",
     "embedded.turn_latency=0.02",
 )
+
+LONG = (*SMALL, "training.total_steps=1000")
 
 
 @pytest.fixture
@@ -179,6 +183,43 @@ def test_the_library_example_starts_a_run_and_follows_it(folder: Path) -> None:
     assert run_dir == str(folder / "runs" / "liverl" / "library")
     assert len(steps) == 1 and steps[0].startswith("step 1/1: reward ")
     assert liverl.snapshot(run_dir).state == "done"
+
+
+def test_the_library_example_stops_its_run_at_ctrl_c(folder: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "library.py"), *LONG, "run.name=library"]
+    with subprocess.Popen(
+        command, env=environment(folder), cwd=folder, stdout=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        run_dir, step = job.stdout.readline().rstrip(), job.stdout.readline()
+        assert step.startswith("step 1/")
+        job.send_signal(signal.SIGINT)
+        job.communicate()
+    result = RunDir(Path(run_dir)).read_result()
+    assert result is not None and (result.state, result.exit_code) == ("stopped", job.returncode)
+    assert job.returncode == ExitCode.STOPPED
+
+
+def test_what_the_page_shows_of_the_library_does_what_it_says(folder: Path) -> None:
+    """Both programs of docs/scripts.md, as they are printed: one follows a run, and the other ends it."""
+    page = (ROOT / "docs" / "scripts.md").read_text("utf-8").partition("\n## Library\n")[2]
+    ends, follows = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    up = [sys.executable, "-m", "liverl_tui", "up", "--detach", "--name", "first"]
+    sets = [word for one in LONG for word in ("--set", one)]
+    subprocess.run([*up, *sets], env=environment(folder), cwd=folder, check=True, capture_output=True)
+    run = ToyRun(folder / "runs" / "liverl" / "first")
+    run.until("trainer", lambda service: service.state == "ready")
+    program = [sys.executable, "-c", follows]
+    with subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None and follower.stdout.readline()
+        done = subprocess.run(
+            [sys.executable, "-c", ends], cwd=folder, capture_output=True, text=True, check=False
+        )
+        events, _ = follower.communicate()
+    assert (done.returncode, done.stderr, follower.returncode) == (0, "", 0)
+    assert done.stdout.strip() == "None" or done.stdout.strip().isdigit(), "a step"
+    assert liverl.snapshot(run.run_dir).state == "stopped"
+    assert "scale" in events and "stopped" in events.splitlines()[-1]
 
 
 def test_the_library_example_names_a_wrong_setting(folder: Path) -> None:

@@ -209,7 +209,7 @@ def test_no_lookaround_of_a_pattern_is_idle() -> None:
 
 
 def test_a_search_takes_linear_time() -> None:
-    reasons = {one.id: patterns.unbounded(one.pattern) for one in rows()}
+    reasons = {one.id: regexes.unbounded(one.pattern) for one in rows()}
     assert {name: why for name, why in reasons.items() if why} == {}
 
 

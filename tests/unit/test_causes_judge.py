@@ -7,9 +7,9 @@ import signal
 from typing import Any
 
 import pytest
+from kit import regexes
 from kit.signatures import row
 
-from liverl.causes import patterns
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.match import EACH, NAMES, Matcher
 from liverl.causes.verdict import errors
@@ -494,4 +494,4 @@ def test_guesses_of_ray_and_repeated_command_lines_are_cut_off() -> None:
 
 @pytest.mark.parametrize("pattern", [one for one in vars(errors).values() if isinstance(one, LatePattern)])
 def test_patterns_for_errors_take_linear_time(pattern: re.Pattern[str]) -> None:
-    assert patterns.unbounded(pattern.pattern) == []
+    assert regexes.unbounded(pattern.pattern) == []

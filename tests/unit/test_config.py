@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -16,12 +17,14 @@ from liverl.config import (
     list_profiles,
     liverl_environment,
     load_config,
+    profiles,
     resolved,
     run_directory,
     value_of,
 )
 from liverl.config.profiles import default_text
 from liverl.config.schema import flatten
+from liverl.config.sections.run import TrainerKind
 
 LIVERL_FILE = """
 meta_info:
@@ -53,7 +56,7 @@ status: {phase: running}
 """
 
 
-PORT = {"infrastructure.litellm_port": "profile embedded:3"}  # of every run with the embedded trainer
+PORT = {"infrastructure.litellm_port": "trainer embedded:4"}  # of every run with the embedded trainer
 
 
 def write(tmp_path: Path, text: str, name: str = "config.yaml") -> Path:
@@ -129,6 +132,20 @@ def test_any_port_is_taken_only_where_the_trainer_is_embedded_and_nobody_set_one
             load_config(None, profile=profile, sets=sets, env={}).config.infrastructure.litellm_port == port
         )
     assert load_config(env={"LITELLM_PORT": "8002"}).config.infrastructure.litellm_port == 8002
+
+
+def test_a_profile_that_says_nothing_of_a_key_leaves_it_as_the_trainer_has_it() -> None:
+    sets = ["trainer.kind=embedded", "run.engine=embedded", "model.model_path=builtin:hermes"]
+    loaded = load_config(None, profile="vllm-managed", sets=sets, env={})
+    assert loaded.config.infrastructure.litellm_port == 0
+    assert loaded.origins["infrastructure.litellm_port"] == PORT["infrastructure.litellm_port"]
+
+
+def test_only_trainers_that_exist_have_defaults_of_their_own() -> None:
+    folder = Path(profiles.__file__).parent / "trainers"
+    kinds = {path.stem for path in folder.iterdir()}
+    assert kinds and kinds <= set(get_args(TrainerKind))
+    assert profiles.trainer_text("none") == ""
 
 
 def test_a_value_equal_to_the_default_has_no_origin(tmp_path: Path) -> None:

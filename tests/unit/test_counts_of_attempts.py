@@ -9,8 +9,7 @@ import pytest
 from kit.screens import snapshot
 
 from liverl.mcp_server import answers
-from liverl.model import TrialsStatus
-from liverl.model_trials import EarlierTrials
+from liverl.model import EarlierTrials, TrialsStatus
 from liverl.rundir.layout import RunDir
 from liverl_tui.text.facts import trial_words
 

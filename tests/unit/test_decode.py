@@ -25,7 +25,6 @@ from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.script_sampling import script_sampling
 from liverl.observe.trials.tools_offered import in_verl
 from liverl.preflight.agents import _classes as tool_classes
-from liverl.proxy.config import parse_backends
 from liverl.rundir.ledger import LedgerError, rows
 from liverl.util.decode import (
     DEEPEST,
@@ -264,7 +263,6 @@ READERS: dict[str, Callable[[Path, str | bytes], None]] = {
     "tools of a run": of_run(in_verl, False),
     "ledger": refuses(lambda _, text: rows(text), LedgerError),
     "LiteLLM's models": refuses(lambda _, text: model_list.read(text), model_list.ListingError),
-    "the proxy's configuration": refuses(lambda _, text: parse_backends(text), ValueError),
     "verl's tools": tools,
     "a configuration": layer,
 }

@@ -22,8 +22,7 @@ from liverl.config import load_config, resolved
 from liverl.exposition import server as metrics_server
 from liverl.exposition.series import SERIES, UP, UP_HELP, exposition
 from liverl.exposition.server import AGAIN_S, HOST, LOOK_S, MetricsServer, Unusable, read_token
-from liverl.model import DiskStatus, Snapshot, Symptom, TrialsStatus
-from liverl.model_trials import EarlierTrials
+from liverl.model import DiskStatus, EarlierTrials, Snapshot, Symptom, TrialsStatus
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan
 from liverl.preflight.metrics import checks

@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from liverl.hosts.figures import Figures
-from liverl.model import NodeStatus
-from liverl.model_host import OLD_S
+from liverl.model import OLD_S, NodeStatus
 from liverl.supervise.services.probes import Http
 from liverl.verl.discovery.ray_rest import RayError, RayFigures, RayRest
 

@@ -10,7 +10,7 @@ from liverl.config import LoadedConfig, load_config
 from liverl.config.errors import ConfigError
 from liverl.config.schema import leaves, value_of
 from liverl.importing import asynchronous, read_path
-from liverl.importing.read import Imported
+from liverl.importing.outcome import Imported
 from liverl.importing.targets import KEYS, VERL_VARIABLES
 from liverl.plan.verl_overrides import divided, overrides
 

@@ -22,7 +22,6 @@ from liverl_tui.cli import main as cli
 
 OF_VERL = ("verl", "in_process")
 NOT_SCRIPTS = ("embedded", "managed", "verl", "in_process")
-OPTIM = "actor_rollout_ref.actor.optim"
 
 
 class Fault(NamedTuple):

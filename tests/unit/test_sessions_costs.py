@@ -6,6 +6,7 @@ import gc
 import subprocess
 import threading
 from array import array
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -17,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from liverl.sessions import id_text, short_writes
 from liverl.sessions.canonical import HeadCache, arguments_text, heads, read_body
-from liverl.sessions.id_text import Prompt, Texts, ids_json
+from liverl.sessions.id_text import Prompt, Texts, ids_parts
 from liverl.sessions.messages import Call, Chat, Message, openai_message
 from liverl.sessions.sampling import _OF_BYTE, Overflow, _most_letters, require_short
 from liverl.sessions.short_writes import ShortWrites
@@ -32,6 +33,10 @@ class Owner:
 
 
 # -- ids as JSON
+
+
+def ids_json(ids: Sequence[int]) -> bytes:
+    return b"".join(ids_parts(ids))
 
 
 @given(st.lists(st.tuples(IDS, IDS), max_size=5))

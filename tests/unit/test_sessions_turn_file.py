@@ -19,7 +19,7 @@ from kit.recorded_turns import KEY, TOOL, asked, recorded, said
 from liverl.observe.trials.scanner import LineReader
 from liverl.observe.trials.trajectory import Trajectory, read_trajectory
 from liverl.observe.trials.trial import Trial
-from liverl.sessions import joined_turns, trial_log
+from liverl.sessions import joined_turns, trial_log, wire
 from liverl.sessions.finished import Ended
 from liverl.sessions.joined_turns import LONGEST_LINE, recorded_requests
 from liverl.sessions.journal import Journal, Opened, Recorded, read_journal
@@ -31,6 +31,11 @@ from liverl.util.regular_file import ForeignFileError
 
 OTHER_TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
 Turns = list[tuple[Chat, Recorded]]
+
+
+def answer_id(answer: wire.Answer) -> str:
+    """The ``response_body.id`` of the turn with this reply."""
+    return str(wire.body("openai", answer)["id"])
 
 
 def write(folder: Path, turns: Turns, restarts: Sequence[int] = ()) -> Path:
@@ -137,7 +142,7 @@ def test_a_trial_reads_as_if_each_record_had_the_whole_conversation(
         assert [json.loads(message) for message in found.request.messages] == list(
             map(openai_message, chat.messages)
         )
-        assert found.answer == trial_log.answer_id(turn.answer)
+        assert found.answer == answer_id(turn.answer)
     assert trial_log.last_conversation(new) == trial_log.last_conversation(old)
     heads = []
     for folder in (new, old):
@@ -165,7 +170,7 @@ def test_behind_a_damaged_line_messages_are_right_or_missing_in_words(
     path.write_bytes(b"".join(lines))
     left = [turn for number, turn in enumerate(agent.turns) if number not in broken]
     found = list(recorded_requests(path))
-    assert [turn.answer for turn in found] == [trial_log.answer_id(turn.answer) for _, turn in left]
+    assert [turn.answer for turn in found] == [answer_id(turn.answer) for _, turn in left]
     pages = read_trajectory(folder).turns
     told: set[str] = set()
     for (chat, _), turn, page in zip(left, found, pages, strict=True):
@@ -216,7 +221,7 @@ def test_a_turn_is_written_once_whoever_asks(tmp_path: Path) -> None:
     before = path.read_bytes()
     write(tmp_path, turns[1:], [1])
     assert path.read_bytes() == before
-    ids = [trial_log.answer_id(turn.answer) for _, turn in turns]
+    ids = [answer_id(turn.answer) for _, turn in turns]
     assert [turn.answer for turn in recorded_requests(path)] == ids
     assert trial_log.ToldTurns().answers(tmp_path) == frozenset(ids)
 
@@ -259,7 +264,7 @@ def test_a_line_that_an_agent_has_left_open_does_not_swallow_the_next_turn(tmp_p
             os.utime(path, ns=(0, 0))
         trial_log.append_turn(tmp_path, trial_log.turn_record("s", "openai", chat, turn), KEY, told)
     assert [turn.answer for turn in recorded_requests(path)] == [
-        trial_log.answer_id(turn.answer) for _, turn in (turns[0], turns[2])
+        answer_id(turn.answer) for _, turn in (turns[0], turns[2])
     ]
 
 
@@ -286,7 +291,7 @@ def test_a_turn_of_which_only_the_journal_is_left(tmp_path: Path) -> None:
         trial_log.append_turn(tmp_path, trial_log.turn_record("s", "openai", chat, turn), KEY, told)
     for _ in range(2):
         trial_log.append_turn(tmp_path, trial_log.turn_record_without_request("s", turns[1][1]), KEY, told)
-    ids = frozenset(trial_log.answer_id(turn.answer) for _, turn in turns)
+    ids = frozenset(answer_id(turn.answer) for _, turn in turns)
     assert trial_log.ToldTurns().answers(tmp_path) == ids
     found = read_trajectory(tmp_path)
     assert [turn.written for turn in found.turns] == ["Look 0.", "Look 2.", "Look 1."]

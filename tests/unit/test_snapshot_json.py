@@ -17,7 +17,7 @@ from kit.screens import replica, snapshot
 from liverl.control.messages import ProtocolMismatch, decode_incoming, encode_line
 from liverl.model import EngineFacts, Evidence, ReplicaSet, ReplicaStatus, Symptom, published_facts
 from liverl.rundir.layout import RunDir
-from liverl.snapshot_json import decode_snapshot, encode_snapshot, plain_snapshot, replica_of
+from liverl.snapshot_json import decode_snapshot, encode_snapshot, plain_snapshot
 
 RECORDED = Path(__file__).parents[1] / "data" / "recordings" / "h200_run" / "snapshots.jsonl"
 COMPAT = Path(__file__).parents[1] / "data" / "compat"
@@ -151,11 +151,6 @@ def test_what_is_no_snapshot_is_refused(damage: types.FunctionType) -> None:
     damage(plain)
     with pytest.raises(msgspec.ValidationError):
         decode_snapshot(json.dumps(plain).encode())
-
-
-def test_a_field_of_neither_is_refused() -> None:
-    with pytest.raises(TypeError):
-        replica_of({"name": "r", "state": "ready", "address": None, "listed": False, "speed": 1.0})
 
 
 def test_what_lasts_when_nobody_asks_the_engine() -> None:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.trial_folders import FILE, T, call, lines, put
 
-from liverl.model import StepTrials, TrialHead, TrialsStatus
-from liverl.model_trials import PhaseTimes, SlowTrial
+from liverl.model import PhaseTimes, SlowTrial, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.moments import moment
 from liverl.observe.trials.phases import (

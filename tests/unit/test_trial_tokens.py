@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from liverl.embedded import tokenizer as embedded
 from liverl.observe.trials.rows import FILLED
-from liverl.observe.trials.token_rows import MOST, TokenRow, next_begin, reply_at, token_rows
+from liverl.observe.trials.token_rows import MOST, TokenRow, next_begin, token_rows
 from liverl.observe.trials.token_texts import (
     LONGEST,
     NoTokenizer,
@@ -96,7 +96,6 @@ def test_replies_and_what_comes_before_them_are_counted() -> None:
     assert row.sampled == 3
     assert [next_begin(row, at, 1) for at in (0, 1, 4, 5)] == [1, 5, 5, None]
     assert [next_begin(row, at, -1) for at in (0, 1, 4, 6)] == [None, None, 1, 5]
-    assert [reply_at(row, at) for at in (0, 2, 3, 6)] == [0, 0, 1, 2]
 
 
 def test_a_probability_is_of_a_measured_token_only() -> None:

@@ -14,8 +14,7 @@ from kit.trial_folders import FILE, T, call, lines, put
 from msgspec.structs import replace
 
 from liverl.diagnose.report import _figures
-from liverl.model import Snapshot, StepTrials, TrialHead, TrialsStatus
-from liverl.model_trials import PhaseTimes, SlowTrial
+from liverl.model import PhaseTimes, SlowTrial, Snapshot, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.query import parse
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun

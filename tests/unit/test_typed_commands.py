@@ -8,10 +8,9 @@ from unittest.mock import MagicMock, call
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kit.screens import NOW, gpu, service, snapshot, trial, view
+from kit.screens import NOW, gpu, replica_of, service, snapshot, trial, view
 
 from liverl.model import ReplicaSet, StepTrials, TrialsStatus
-from liverl.snapshot_json import replica_of
 from liverl_tui.data.view import View
 from liverl_tui.typed.command import Here, TypedError
 from liverl_tui.typed.table import COMMANDS, act_of_line, command_of

@@ -17,14 +17,17 @@ from liverl.diagnose.where.words import lines, note
 from liverl.model import (
     Bottleneck,
     EngineFacts,
+    PhaseTimes,
     ReplicaStatus,
+    ReplicaTimes,
+    SlowTrial,
     StepMetrics,
+    StepTail,
     StepTime,
     StepTrials,
     TrialHead,
     TrialsStatus,
 )
-from liverl.model_trials import PhaseTimes, ReplicaTimes, SlowTrial, StepTail
 from liverl.observe.metrics.recent import RecentSteps, StepCollector, of_steps
 from liverl.observe.metrics.step_lines import parse_metrics_record, parse_step_line
 from liverl.observe.trials.replica_names import replica_name

@@ -117,38 +117,13 @@ def _certain(items: Any) -> Iterator[int]:
             yield from _certain(argument[2])
 
 
-def unbounded(pattern: str) -> list[str]:
-    """Why a search may take more than linear time: an unbounded repetition in a pattern that can begin anywhere, or
-    one inside another repetition. A pattern that begins with \\A is tried once, so it may read on to the end."""
-    parsed = list(parser.parse(pattern))
-    anchored = bool(parsed) and parsed[0] == (codes.AT, codes.AT_BEGINNING_STRING)
-    return list(_unbounded(parsed, anchored, False))
-
-
-def _unbounded(items: Any, anchored: bool, inside: bool) -> Iterator[str]:
-    for code, argument in items:
-        if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
-            _, most, repeated = argument
-            if most > LONG and (inside or not anchored):
-                how = "without an end" if most == codes.MAXREPEAT else f"up to {most} times"
-                yield f"repeats {how}: write how many there may be, at most {LONG}, such as {{1,200}}"
-            yield from _unbounded(repeated, anchored, inside or most > 8)
-        elif code is codes.SUBPATTERN:
-            yield from _unbounded(argument[3], anchored, inside)
-        elif code is codes.BRANCH:
-            for branch in argument[1]:
-                yield from _unbounded(branch, anchored, inside)
-        elif code in (codes.ASSERT, codes.ASSERT_NOT):
-            yield from _unbounded(argument[1], anchored, inside)
-
-
 def not_linear(pattern: str) -> str:
     """Why a search with a pattern may take more than ``MOST_STEPS`` steps for each character of a text, in words with
     what to write instead; empty if it cannot.
 
     Steps are counted by structure, for the worst text: a repetition multiplies what follows it by the number of its
-    lengths, unless a character follows that it cannot match. So this is stricter than ``unbounded``: it also refuses
-    bounded repetitions that multiply each other.
+    lengths, unless a character follows that it cannot match. So bounded repetitions that multiply each other are
+    refused, too.
 
     Raises:
         re.error: it is no regular expression.

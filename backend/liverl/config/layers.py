@@ -18,7 +18,7 @@ from liverl.config.traj_filter import endings_of
 from liverl.config.yaml_nodes import Node, parse, scalar
 from liverl.util.nearest import did_you_mean, nearest
 
-LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
+LayerName = Literal["default", "trainer", "profile", "file", "liverl env", "env", "set"]
 PREFIX = "LIVERL_"
 # Open mappings that may also be a list of words, and who reads it.
 WORD_LISTS: dict[Path, Callable[[Node], Iterable[tuple[Node, Node]]]] = {

@@ -34,7 +34,6 @@ PIPE_S = 5.0  # seconds that the writer of a FIFO given as configuration has
 _BY_HAND = ("file", "env", "set")
 _BY_USER = (*_BY_HAND, "liverl env")
 _TRAINER: KeyPath = ("trainer", "kind")
-_PROXY_PORT: KeyPath = ("infrastructure", "litellm_port")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -53,8 +52,8 @@ def load_config(
     read_secrets: bool = True,
     without: Collection[str] = (),
 ) -> LoadedConfig:
-    """The configuration from all layers: defaults < profile < ``path`` < LiveRL's variables < ``LIVERL_SECTION__KEY`` <
-    ``sets``; a later layer overrides an earlier one.
+    """The configuration from all layers: defaults < those of the trainer < profile < ``path`` < LiveRL's variables <
+    ``LIVERL_SECTION__KEY`` < ``sets``; a later layer overrides an earlier one.
 
     Reads these files and ``env`` only (None = the environment of this process). With ``read_secrets`` False, files
     named by ``file:`` are not read: a saved run may be opened on another machine. ``without``: dotted keys that count
@@ -77,8 +76,8 @@ def load_config(
         problems.extend(error.problems)
         middle = Layer("profile")
     theirs, ours, warnings = from_environment(env)
-    layers = [default, middle, file, theirs, ours, from_sets(sets)]
-    _known_port(layers, middle)
+    chosen = [middle, file, theirs, ours, from_sets(sets)]
+    layers = [default, _trainer_layer(_trainer([default, *chosen])), *chosen]
     joined = _join(layers, middle, problems, env, read_secrets)
     if profile is None and file.wrapped:
         warnings.append(
@@ -103,8 +102,9 @@ def load_over(
     given: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
     """The configuration of a run, as saved in ``saved``, with the keys that profile, file and ``sets`` have in place of
-    its own. Environment variables (``env``; None = those of this process) were applied when the run was created; now
-    they only override keys that the profile or the file has. Warnings and user origins are those of the new keys.
+    its own. A profile stands on the defaults of its trainer. Environment variables (``env``; None = those of this
+    process) were applied when the run was created; now they only override keys that the profile or the file has.
+    Warnings and user origins are those of the new keys.
     Without ``checked``, what must hold between keys is not looked at. ``given``: ``LoadedConfig.given`` of the run.
 
     Raises:
@@ -125,8 +125,9 @@ def load_over(
         Layer(layer.name, {key: value for key, value in layer.settings.items() if key in new})
         for layer in from_environment(env)[:2]
     ]
-    layers = [_default_layer(), base, middle, file, *variables, from_sets(sets)]
-    _known_port(layers, middle)
+    saved_run, chosen = [_default_layer(), base], [middle, file, *variables, from_sets(sets)]
+    anew = [_trainer_layer(_trainer([*saved_run, *chosen]))] if profile is not None else []
+    layers = [*saved_run, *anew, *chosen]
     joined = _join(layers, base, problems, env, read_secrets, checked)
     layered = (str(saved), f"profile {profile}" if profile else "", str(path or ""))
     loaded = _loaded(
@@ -188,14 +189,10 @@ def _join(
     return _Joined(config, settings, base, secrets, tuple(warnings))
 
 
-def _known_port(layers: Sequence[Layer], profile: Layer) -> None:
-    """Without the embedded trainer, the proxy has the port of the other layers: a profile that lets any be taken counts
-    also where the user's file, which need not name a profile, makes another run of it. Clients outside the run, or a
-    launch script, know that number."""
-    kinds = (layer.settings.get(_TRAINER) for layer in reversed(layers))
-    kind = next((setting.value for setting in kinds if setting is not None), None)
-    if kind != "embedded":
-        profile.settings.pop(_PROXY_PORT, None)
+def _trainer(layers: Sequence[Layer]) -> str:
+    """The trainer that ``layers`` choose, whoever chooses it: a file need not name a profile to make another run."""
+    kinds = [layer.settings[_TRAINER].value for layer in layers if _TRAINER in layer.settings]
+    return str(kinds[-1])
 
 
 def _loaded(
@@ -234,6 +231,12 @@ def _default_layer() -> Layer:
     if layer.problems:  # the packaged file was edited
         raise ConfigError(layer.problems)
     return layer
+
+
+@functools.cache
+def _trainer_layer(kind: str) -> Layer:
+    """The defaults that are others in a run of this trainer."""
+    return from_text(profiles.trainer_text(kind), f"trainer {kind}", "trainer")
 
 
 def _read(path: Path, problems: list[Problem]) -> str:

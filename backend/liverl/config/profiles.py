@@ -1,4 +1,5 @@
-"""The packaged default file and profiles. A profile is a layer between the defaults and the user's own file."""
+"""The packaged files: the defaults, those that are others with one trainer, and profiles. A profile is a layer between
+the defaults and the user's own file."""
 
 from __future__ import annotations
 
@@ -34,6 +35,14 @@ def profile_text(name: str) -> str:
             [Problem(Where("--profile"), name, "unknown profile", allowed=", ".join(names), hint=hint)]
         )
     return package_text(_PACKAGE, "profiles", f"{name}.yaml")
+
+
+def trainer_text(kind: str) -> str:
+    """The YAML with the defaults that are others where ``trainer.kind`` is ``kind``; "" if none is."""
+    try:
+        return package_text(_PACKAGE, "trainers", f"{kind}.yaml")
+    except FileNotFoundError:
+        return ""
 
 
 def default_text() -> str:

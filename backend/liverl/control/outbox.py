@@ -21,7 +21,6 @@ class Outbox:
         self._answer_bytes = 0
         self._events: deque[bytes] = deque()
         self._event_bytes = 0
-        self.resynced = False  # event lines were dropped, and the ``resync`` line is still queued
         self._snapshot: bytes | None = None
         self._farewell: bytes | None = None
 
@@ -56,7 +55,6 @@ class Outbox:
         self._events.append(line)
         self._event_bytes = len(line)
         self._snapshot = None
-        self.resynced = True
 
     def snapshot(self, line: bytes) -> None:
         """Queue a snapshot in place of one that still waits."""
@@ -76,7 +74,6 @@ class Outbox:
         elif self._events:
             line = self._events.popleft()
             self._event_bytes -= len(line)
-            self.resynced = False
         elif self._snapshot is not None:
             line, self._snapshot = self._snapshot, None
         else:

@@ -3,22 +3,18 @@ overrides, LiveRL's ``config.yaml`` or its repository."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from liverl.config.env_vars import SECRET_KEYS, VARIABLES, value_from
 from liverl.config.schema import leaves, value_of
-from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
-from liverl.config.sizing import TRAIN_FILES, VAL_FILES, bare_key, files_of
 from liverl.importing import asynchronous
 from liverl.importing.batches import fill
-from liverl.importing.builder import Builder, Taken
-from liverl.importing.loading import NOT_SET, NotLoadable, loadable
+from liverl.importing.builder import Builder
+from liverl.importing.outcome import VERLS_DEFAULT, WANDB, Imported, NoScript, NothingToImport, finished
 from liverl.importing.pools import pools
 from liverl.importing.shell_words import Command, Unreadable, Word, assignment, commands, plain, source_text
 from liverl.importing.targets import (
@@ -33,14 +29,11 @@ from liverl.importing.targets import (
 )
 from liverl.importing.values import Place, Scope, Unknown, Untold, Value
 from liverl.plan.checkpoints import SAVED_TO
-from liverl.plan.hydra import text as hydra_text
 from liverl.plan.inherit import names_secret
-from liverl.util import redact
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 
 MOST = 4 << 20  # bytes of a file that is read
-Kind = Literal["env file", "launch script", "LiveRL configuration"]
 _TRAINER = re.compile(r"(?:^|[./])(?:main_ppo|fully_async_main)(?:\.py)?$")
 _FULLY_ASYNC = "fully_async_main"
 # The variables of a generation-3 .env that choose the trainer, and their values for the fully asynchronous one.
@@ -52,14 +45,7 @@ _NOT_SPLIT = (
     "1 and together NNODES, are not set here: set verl.trainer_mode: fully_async with verl.train_nodes and "
     "verl.rollout_nodes, or with verl.rollout_gpus for GPUs of each host"
 )
-_WANDB = "credentials.wandb_mode"
 _WANDB_MODES = ("online", "offline", "disabled")
-_VERLS_DEFAULT = "not set there: verl's default"
-_REWARD = "reward.function"  # a file and a name
-_RELATIVE = (
-    "a relative path, and no such file near the script: the run looks for it from the folder of the configuration; "
-    "write the whole path if that is wrong"
-)
 _SECRET = "a secret is not taken: export it where the run is started"
 _NO_HOSTS = "hosts are split for the fully asynchronous trainer, if N_NODES_TRAIN + N_NODES_ROLLOUT is NNODES"
 # Hydra's options that name another configuration: --config-path, --config-name, --config-dir, and their short forms.
@@ -67,52 +53,6 @@ _OTHER_CONFIG = ("--config-", "-cp", "-cn", "-cd")
 _OVERRIDE = re.compile(r"(?:\+\+|\+|~)?[A-Za-z_][\w./@-]*(?:=|$)")
 _SCRIPTS = ("repos/harbor-verl-train/scripts", "scripts")  # of LiveRL's repository, below its folder
 _TEMPLATES = "scripts/templates"
-
-
-class NothingToImport(Exception):
-    """The path holds nothing that can be imported; the message says what was found and what was expected."""
-
-
-class NoScript(NothingToImport):
-    """The file is no text that a shell could read."""
-
-
-class Note(msgspec.Struct, frozen=True):
-    """Something of the source, its place (``file:line``), and what is said of it."""
-
-    what: str
-    place: str
-    why: str
-
-
-class TakenKey(msgspec.Struct, frozen=True):
-    """A key of the configuration. ``value``: as YAML; ``source``: the name that it had; ``default``: the shell from
-    which the source was started could have set another value."""
-
-    key: str
-    value: str
-    place: str
-    source: str
-    default: bool
-
-
-class Imported(msgspec.Struct, frozen=True):
-    """``text``: the configuration. ``taken``: what was understood; ``overrides``: verl's keys that are none of ours and
-    are in ``trainer.overrides``; ``not_taken``: what a run of ours decides itself, has no meaning here, or was refused;
-    ``untold``: what only execution could tell; ``notices``: of what is in the configuration, what it means there;
-    ``live``: what had no effect there and has one here; ``inert``: keys that were taken and have no effect here;
-    ``files``: what was read."""
-
-    kind: Kind
-    text: str
-    taken: tuple[TakenKey, ...]
-    overrides: tuple[Note, ...]
-    not_taken: tuple[Note, ...]
-    untold: tuple[Note, ...]
-    notices: tuple[Note, ...]
-    live: tuple[Note, ...]
-    inert: tuple[Note, ...]
-    files: tuple[str, ...]
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -260,7 +200,7 @@ def _env_file(path: Path, script: list[Command]) -> Imported:
     builder.settle()
     if not builder.fully_async:
         fill(builder, Place(str(path), 1))
-    return _finished("env file", builder, scope, files, path)
+    return finished("env file", builder, scope, files, path)
 
 
 def _async_mode(scope: Scope) -> str | None:
@@ -370,7 +310,7 @@ def _launch_script(path: Path, script: list[Command]) -> Imported:
     if builder.fully_async:
         pools(builder, Place(str(path), 1))
     _defaults(builder, path)
-    return _finished("launch script", builder, scope, [str(path)], path)
+    return finished("launch script", builder, scope, [str(path)], path)
 
 
 def _read_script(builder: Builder, scope: Scope, path: Path, script: list[Command]) -> bool:
@@ -406,9 +346,9 @@ def _exported(builder: Builder, name: str, value: Value, before: str) -> None:
     if names_secret(name):
         builder.leave(f"{before}{name}", value.place, _SECRET)
     elif name == "WANDB_MODE" and value.text in _WANDB_MODES:
-        logged = builder.values.get(_WANDB)
+        logged = builder.values.get(WANDB)
         if logged is None or logged.text != "disabled":  # trainer.logger has wandb, as verl's default has
-            builder.take(_WANDB, value.text, value.place, name, default=value.default)
+            builder.take(WANDB, value.text, value.place, name, default=value.default)
     else:
         why = "export it where the run is started: the trainer gets variables of known programs from there"
         builder.leave(f"{before}{name}={value.text}", value.place, why)
@@ -523,7 +463,7 @@ def _liverl(config: Path, repository: Path | None) -> Imported:
     ):
         place = builder.values["harbor_agent.environment_import_path"].place
         builder.take("agent.kind", "harbor", place, "its rows are run by Harbor")
-    return _finished("LiveRL configuration", builder, scope, files, config)
+    return finished("LiveRL configuration", builder, scope, files, config)
 
 
 def _place(where: str, config: Path) -> Place:
@@ -544,81 +484,11 @@ def _sync_script(repository: Path) -> Path | None:
     return None
 
 
-# --- what comes out ---------------------------------------------------------------------------------------
-
-
 def _verl(builder: Builder, path: Path) -> None:
     place = Place(str(path), 1)
     for key, value in (("run.topology", "verl"), ("run.engine", "vllm"), ("trainer.kind", "verl")):
         if key not in builder.values:
             builder.take(key, value, place, "verl trains and starts vLLM")
-
-
-def _finished(kind: Kind, builder: Builder, scope: Scope, files: list[str], path: Path) -> Imported:
-    builder.settle()
-    _absolute(builder, path)
-    if "model.model_path" not in builder.values:
-        builder.take(
-            "model.model_path", NOT_SET, Place(str(path), 1), "set it: what was read does not tell it"
-        )
-    words = f"Imported from {os.fspath(path)}. Behind each value: where it stood, and under which name."
-    try:
-        inert = loadable(builder, words, Place(str(path), 1))
-    except NotLoadable as error:
-        raise NothingToImport(f"what {path} says does not make a configuration: {error}") from None
-    untold = sorted(scope.untold, key=lambda one: (files.index(one.place.file), one.place.line))
-    return Imported(
-        kind=kind,
-        text=builder.yaml(),
-        taken=tuple(
-            TakenKey(key, one.value, str(one.place), one.source, one.default)
-            for key, one in builder.values.items()
-        ),
-        overrides=tuple(Note(word, str(place), bare_key(word)) for word, place in builder.overrides.values()),
-        not_taken=tuple(_note(*one) for one in builder.left),
-        untold=tuple(_note(one.what, one.place, one.why) for one in untold),
-        notices=tuple(_note(*one) for one in (*builder.notices, *_consequences(builder))),
-        live=tuple(_note(*one) for one in builder.lives),
-        inert=tuple(Note(key, place, why) for key, place, why in inert),
-        files=tuple(files),
-    )
-
-
-def _note(what: str, place: Place, why: str) -> Note:
-    """A secret may stand in a command that is quoted."""
-    return Note(redact.value(what), str(place), redact.value(why))
-
-
-def _consequences(builder: Builder) -> Iterator[tuple[str, Place, str]]:
-    """What the user may not expect of a run with these values: value, place, words."""
-    loop, wandb = builder.values.get("verl.agent_loop"), builder.values.get(_WANDB)
-    if loop is not None and loop.text in AGENT_LOOPS and loop.text not in ("auto", *OUR_LOOPS):
-        tools = ", which also uses agent.tools and agent.functions" if _with_tools(builder) else ""
-        shown = (
-            "this trainer dumps none, so that no trials are shown"
-            if builder.fully_async
-            else "its trials are known from verl's dump after each step, without turns"
-        )
-        yield (
-            f"verl.agent_loop: {loop.text}{_by_default(loop)}",
-            loop.place,
-            "verl's own loop calls the replicas directly: the run has no sessions, no request is recorded, and "
-            f"{shown}; for the sessions set verl.agent_loop: auto{tools}",
-        )
-    if wandb is not None and wandb.text == "online":
-        yield (
-            f"{_WANDB}: online{_by_default(wandb)}",
-            wandb.place,
-            "metrics go to wandb.ai; to keep them here set credentials.wandb_mode: disabled",
-        )
-
-
-def _by_default(one: Taken) -> str:
-    return f" ({one.source})" if one.source == _VERLS_DEFAULT else ""
-
-
-def _with_tools(builder: Builder) -> bool:
-    return any(f"agent.{name}" in builder.values for name in ("tools", "functions"))
 
 
 def _defaults(builder: Builder, path: Path) -> None:
@@ -631,52 +501,9 @@ def _defaults(builder: Builder, path: Path) -> None:
         defaults |= asynchronous.DEFAULTS
     for key, value in defaults.items():
         if key not in builder.values:
-            builder.take(key, value, place, _VERLS_DEFAULT)
+            builder.take(key, value, place, VERLS_DEFAULT)
     if "vllm.max_model_length" not in builder.values:
         lengths = [builder.values[f"training.max_{part}_length"].text for part in ("prompt", "response")]
         if all(text.isdecimal() for text in lengths):
             length = str(sum(map(int, lengths)))
             builder.take("vllm.max_model_length", length, place, "not set there: prompt and response")
-
-
-def _absolute(builder: Builder, path: Path) -> None:
-    """Relative paths of the source that exist beside it start there; others are told."""
-    for key in ("data.train_index", "data.val_index", "model.model_path", "agent.tools", "agent.functions"):
-        one = builder.values.get(key)
-        if one is None or not _is_relative(one.text):
-            continue
-        found = _beside(path, one.text)
-        if found is not None:
-            builder.take(key, found, one.place, one.source, default=one.default)
-        elif key != "model.model_path":
-            builder.notice(f"{key}: {one.text}", one.place, _RELATIVE)
-    one = builder.values.get(_REWARD)
-    file, colon, name = one.text.rpartition(":") if one is not None else ("", "", "")
-    if one is not None and _is_relative(file):
-        found = _beside(path, file)
-        if found is not None:
-            builder.take(_REWARD, f"{found}{colon}{name}", one.place, one.source, default=one.default)
-        else:
-            builder.notice(f"{_REWARD}: {one.text}", one.place, _RELATIVE)
-    for key in (TRAIN_FILES, VAL_FILES):
-        word, place = builder.overrides.get(key, ("", Place("", 0)))
-        sign_and_key, _, value = word.partition("=")
-        files = files_of(value) if value else None
-        if not files or not any(map(_is_relative, files)):
-            continue
-        placed = [(_beside(path, name) if _is_relative(name) else None) or name for name in files]
-        if placed != list(files):
-            builder.overrides[key] = f"{sign_and_key}={hydra_text(placed)}", place
-        left = [name for name in placed if _is_relative(name)]
-        if left:
-            builder.notice(f"{key}: {', '.join(left)}", place, _RELATIVE)
-
-
-def _is_relative(text: str) -> bool:
-    return bool(text) and not text.startswith(("/", "~")) and "://" not in text
-
-
-def _beside(path: Path, name: str) -> str | None:
-    """A relative path of the source, if it exists beside it or up to three folders above."""
-    folders = (path.absolute().parent, *path.absolute().parents[1:4])
-    return next((str(folder / name) for folder in folders if (folder / name).exists()), None)

@@ -78,13 +78,6 @@ def _session(config: RunConfig) -> dict[str, Any]:
     return {
         "_target_": "liverl.verl_runtime.session_loop.WorkerAgentLoop",
         "advertise": config.proxy.advertise,
-        "rewrite": config.session_proxy.rewrite,
-        "asides": config.session_proxy.asides,
-        "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
-        "models": config.session_proxy.models,
-        "patience": config.session_proxy.patience,
-        "max_replica_deaths": config.session_proxy.max_replica_deaths,
-        "in_flight": config.session_proxy.in_flight,
-        "rows_per_trial": config.session_proxy.rows_per_trial,
+        **sessions.of_any_host(config),
         "max_body_bytes": config.proxy.max_body_bytes,
     }

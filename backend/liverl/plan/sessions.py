@@ -71,20 +71,28 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "control_key_file": f"{{run_dir}}/{CONTROL_KEY}",
         "replica_token_file": f"{{run_dir}}/{TOKEN}",
         "max_body_bytes": config.proxy.max_body_bytes,
-        "rewrite": config.session_proxy.rewrite,
-        "asides": config.session_proxy.asides,
-        "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
-        "models": config.session_proxy.models,
-        "patience": config.session_proxy.patience,
-        "max_replica_deaths": config.session_proxy.max_replica_deaths,
-        "in_flight": config.session_proxy.in_flight,
-        "rows_per_trial": config.session_proxy.rows_per_trial,
+        **of_any_host(config),
         "tokenizer": config.session_proxy.tokenizer,
         "processes": config.session_proxy.processes,
         "model_path": model_path(config),
         "request_timeout": config.proxy.request_timeout,
         "scheduler": _scheduler(config),
         "decides": "client" if config.trainer.kind == "none" else "trainer",
+    }
+
+
+def of_any_host(config: RunConfig) -> dict[str, Any]:
+    """The settings that sessions have wherever they are: in the service, and in verl's workers."""
+    session_proxy = config.session_proxy
+    return {
+        "rewrite": session_proxy.rewrite,
+        "asides": session_proxy.asides,
+        "main_agent_prefix_match": session_proxy.main_agent_prefix_match,
+        "models": session_proxy.models,
+        "patience": session_proxy.patience,
+        "max_replica_deaths": session_proxy.max_replica_deaths,
+        "in_flight": session_proxy.in_flight,
+        "rows_per_trial": session_proxy.rows_per_trial,
     }
 
 

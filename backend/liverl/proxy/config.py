@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from liverl.util.decode import Undecodable, decode_yaml
-
 _VARIABLE = "os.environ/"  # LiteLLM replaces a text that begins with this by the value of a variable
 
 
@@ -123,22 +121,6 @@ def _deployment(
     if leaves:
         info["liverl_draining"] = True
     return {"model_name": alias, "litellm_params": params, "model_info": info}
-
-
-def parse_backends(text: str) -> tuple[str, ...]:
-    """Return the root addresses listed in a rendered configuration, in order, draining ones included.
-
-    Raises:
-        ValueError: ``text`` is not such a configuration.
-    """
-    try:
-        document = decode_yaml(text)
-        roots = [model["model_info"]["liverl_backend"] for model in document["model_list"]]
-    except (Undecodable, TypeError, KeyError) as error:
-        raise ValueError(f"not a liverl proxy configuration: {type(error).__name__}") from None
-    if not all(isinstance(root, str) for root in roots):
-        raise ValueError("not a liverl proxy configuration: an address is not a string")
-    return tuple(dict.fromkeys(roots))
 
 
 def config_sha(text: str) -> str:

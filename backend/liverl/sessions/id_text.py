@@ -84,13 +84,8 @@ class Prompt(array):  # type: ignore[type-arg]
         return made
 
 
-def ids_json(ids: Sequence[int]) -> bytes:
-    """The ids as a list in JSON."""
-    return b"".join(ids_parts(ids))
-
-
 def ids_parts(ids: Sequence[int]) -> list[bytes]:
-    """The same in parts, of which many are the same objects for the next prompt."""
+    """The ids as a list in JSON, in parts of which many are the same objects for the next prompt."""
     parts = [b"["]
     if isinstance(ids, Prompt):
         parts += TEXTS.of(ids.owner, ids, ids.before)

@@ -303,11 +303,6 @@ def append_turn(
     (ToldTurns() if told is None else told).append(trial_dir, record, secret)
 
 
-def answer_id(answer: wire.Answer) -> str:
-    """The ``response_body.id`` of the turn with this reply."""
-    return str(wire.body("openai", answer)["id"])
-
-
 class Conversation(msgspec.Struct, frozen=True):
     """The last request of the main conversation with its reply, in OpenAI's form. ``missing``: messages before these
     that are not known."""

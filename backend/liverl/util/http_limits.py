@@ -58,7 +58,6 @@ NO_REQUEST = "sent no complete request"
 NOT_READING = "did not read its response"
 NO_KEY = "one of too many connections without a valid key"
 UNUSED = "idle, closed in favour of a new connection"
-NO_ROOM = "all connections are in use"
 OF_KEY = "one of too many connections with one key"
 
 

@@ -27,11 +27,6 @@ class Trend(NamedTuple):
         """Whether it is sure that the values grow: ``t`` of at least ``SURE`` over at least ``LEAST`` points."""
         return self.points >= LEAST and self.t >= SURE
 
-    @property
-    def falls(self) -> bool:
-        """Whether it is sure that the values fall: ``t`` of at most ``-SURE`` over at least ``LEAST`` points."""
-        return self.points >= LEAST and self.t <= -SURE
-
 
 FLAT = Trend(0.0, 0.0, 0)
 

@@ -88,11 +88,6 @@ class Looks:
         return isinstance(other, Looks) and self.drawn == other.drawn
 
 
-def is_group(name: str) -> bool:
-    """Whether the key of a row is that of a group."""
-    return name.startswith(_PREFIX)
-
-
 def groups_of(trials: Iterable[TrialHead]) -> list[Group]:
     """The groups of ``trials``, in the order of the first trial of each. A group may have a single trial."""
     members: dict[GroupKey, list[TrialHead]] = {}

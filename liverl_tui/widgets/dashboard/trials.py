@@ -9,9 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
-from liverl.observe.trials.groups import equal_groups, group_of
-from liverl.observe.trials.query import EARLIER, parse, without
-from liverl.util.plural import quantity
+from liverl.observe.trials.groups import equal_groups
+from liverl.observe.trials.query import parse, without
 from liverl_tui.data.host import host_of
 from liverl_tui.data.saved_filters import save_filter, saved_filters
 from liverl_tui.data.view import View
@@ -30,6 +29,7 @@ from liverl_tui.widgets.base.trial_words import (
     tally_heads,
     tally_of,
 )
+from liverl_tui.widgets.dashboard.trial_empty import why_empty
 from liverl_tui.widgets.dashboard.trial_groups import (
     GROUP,
     GroupFacts,
@@ -40,6 +40,8 @@ from liverl_tui.widgets.dashboard.trial_groups import (
 )
 from liverl_tui.widgets.dashboard.trial_ids import lone_id, short_ids
 from liverl_tui.widgets.dashboard.trial_listing import UNTOUCHED, Choices, Listing, group_facts
+from liverl_tui.widgets.dashboard.trial_pair import pair_of
+from liverl_tui.widgets.dashboard.trial_rewards import of_step, of_whole_run
 from liverl_tui.widgets.dashboard.trial_rows import (
     FLAGGED,
     NEWEST,
@@ -491,19 +493,14 @@ class TrialsPane(RowsPane):
             return ()
         if self._in_whole and self._whole.progress:
             return (Row(("  none found yet: the trials are still being read", "dim")),)
-        if self.prompt.text or (self._only_flagged and not self._table):
-            flagged = "flagged " if self._only_flagged else ""
-            what = "step" if self._table else f"{flagged}trial"
-            way = "" if flagged and not self._table else "; Esc shows all"
-            reason = f"no {what} matches{way}" if self.prompt.text else "no flagged trials"
-            if flagged and not self._table:
-                reason += f"; {find('trials', 'flagged').press} to list all trials"
-            missing = () if self._table or not self._unrecorded else (Row((f"  {self._unrecorded}", "warn")),)
-            return (Row((f"  {reason}", "dim")), *missing)
-        if self._unrecorded:
-            return (Row((f"  {self._unrecorded}", "dim")),)
-        words = "  no trials of a training step" if self._table and self._status.total else "  no trials"
-        return (Row((words if self._view.link == "ended" else f"{words} yet", "dim")),)
+        return why_empty(
+            steps=self._table,
+            any_trials=bool(self._status.total),
+            filtered=bool(self.prompt.text),
+            only_flagged=self._only_flagged and not self._table,
+            unrecorded=self._unrecorded,
+            ended=self._view.link == "ended",
+        )
 
     @property
     def marked_services(self) -> list[str] | None:
@@ -607,64 +604,29 @@ class TrialsPane(RowsPane):
     def action_pair(self) -> None:
         """Show two trials side by side: the marked ones if two are marked, else the best and the worst of the prompt
         under the cursor."""
-        from liverl.observe.trials.pairing import (
-            best_and_worst,  # not at the top: it would delay the first paint
-        )
-
-        heads = self._listed_heads
+        heads, cursor = self._listed_heads, self.cursor
         known = self._known() if heads is None else heads
-        marked = [path for path in sorted(self.arrangement.marks) if path in known]
-        if len(marked) == 2:
-            chosen = best_and_worst(known[path] for path in marked) or tuple(known[path] for path in marked)
+        row = known.get(self._paths_of(cursor)[0]) if cursor is not None else None
+        chosen = pair_of(known, self.arrangement.marks, row, None if heads is None else self._whole.index)
+        if isinstance(chosen, str):
+            self.say(chosen)
         else:
-            head = known.get(self._paths_of(self.cursor)[0]) if self.cursor is not None else None
-            if head is None:
-                self.say("this row is no trial; go to one, or mark two trials")
-                return
-            group = self._prompt_of(head) if self._whole_listed else known.values()
-            found = best_and_worst(one for one in group if group_of(one) == group_of(head))
-            if found is None:
-                self.say(
-                    "fewer than two trials of this prompt have a reward; mark two trials to compare them"
-                )
-                return
-            chosen = found
-        host_of(self).navigation.open_pair(chosen[0].path, chosen[1].path)
-
-    def _prompt_of(self, head: TrialHead) -> list[TrialHead]:
-        """The trials of the task of ``head`` in its step, out of all trials of the run."""
-        query = parse(f'step={"none" if head.step is None else head.step} task="{head.task}" {EARLIER}=any')
-        index = self._whole.index
-        return [index.head(row) for row in index.select(query)]
+            host_of(self).navigation.open_pair(*chosen)
 
     def action_rewards(self) -> None:
         """Show the histogram of the rewards of the listed trials, or of the step; a bar becomes the filter."""
         if isinstance(self._names, Paths):
-            index, rows = self._whole.index, self._names.rows
-            rewards, what = list(index.rewards(rows)), quantity(len(rows), "trial")
-            unknown, within = len(rows) - len(rewards), ""
+            found = of_whole_run(self._whole.index, self._names.rows)
         else:
-            heads = self._of_step()
-            step = heads[0].step if heads else None
-            within = f"step={step} " if step is not None and self._reader.step is None else ""
-            rewards = [head.reward for head in heads if head.reward is not None]
-            unknown, what = len(heads) - len(rewards), f"step {heads[0].step}" if heads else ""
-        if not rewards:
+            found = of_step(self._known().values(), self._reader.step)
+        if not found.rewards:
             self.say("no trial here has a reward yet")
             return
 
         def narrow(term: str) -> None:
-            self.narrow(within + term)
+            self.narrow(found.within + term)
 
-        host_of(self).navigation.choose_rewards(narrow, rewards, unknown, what)
-
-    def _of_step(self) -> list[TrialHead]:
-        """The known trials of the step that is shown, else of the newest one with a reward."""
-        known = [head for head in self._known().values() if not head.earlier]
-        step = self._reader.step
-        if step is None:
-            step = max((h.step for h in known if h.step is not None and h.reward is not None), default=None)
-        return [head for head in known if head.step == step]
+        host_of(self).navigation.choose_rewards(narrow, found.rewards, found.unknown, found.what)
 
     def narrow(self, term: str) -> None:
         """Put terms on the reward (and the step) into the filter, in place of those that are there."""

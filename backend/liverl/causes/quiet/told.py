@@ -44,7 +44,6 @@ SHOWN = 200  # characters of a line that are kept
 # (verl's), of another trainer
 _UNKNOWN, _SILENT, _TELLING = range(3)
 _BARS = {"": 3, "bar": 4, "counted": 5}
-_FEW_BARS = 8  # of fewer each is read
 # Bars of one kind, with silent parts between them, and all others that are not silent
 _RUNS = late_pattern(rb"([\x03-\x05])(?:\x01*+\1){7,}+|[^\x01]")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")

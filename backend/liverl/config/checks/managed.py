@@ -30,7 +30,7 @@ from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 
 _OWN = "LIVERL_"
-_PACKAGED = ("default", "profile")
+_PACKAGED = ("default", "trainer", "profile")
 # A name, an IPv4 address, or an IPv6 address without brackets.
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|(?=.*:.*:)[0-9A-Fa-f:.]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -168,7 +168,7 @@ def mirrored(config: RunConfig, key: str) -> bool:
 def _of_the_script(config: RunConfig, key: str, setting: Setting | None) -> bool:
     """Whether ``key`` describes a model that only the user's launch script knows: its value is a default, and the
     script does not get it."""
-    packaged = setting is None or setting.layer in ("default", "profile")
+    packaged = setting is None or setting.layer in _PACKAGED
     return when.command(config) and key.startswith("model.") and packaged
 
 

@@ -143,11 +143,6 @@ class Supervise(Struct, frozen=True, kw_only=True):
     trusted_roots: tuple[Name, ...]
     pass_env: tuple[Name, ...]
 
-    @property
-    def stop_budget(self) -> float:
-        """Seconds that stopping one service may take: the sum of its three stages."""
-        return self.stop_grace + self.tree_grace + self.kill_grace
-
 
 class Sandboxes(Struct, frozen=True, kw_only=True):
     """``sandboxes``: whose the sandboxes of trials in Docker are, and their end. ``stop_timeout``: seconds."""

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from liverl.diagnose.advice import ANY, WORKERS, Means, fitting, keys_in
 from liverl.diagnose.where import parts
 from liverl.diagnose.where.rollouts import SANDBOX, VERIFIER, Rollouts
-from liverl.model import Bottleneck
-from liverl.model_trials import ReplicaTimes
+from liverl.model import Bottleneck, ReplicaTimes
 from liverl.observe.trials.phases import AGENT, MODEL, TOOL
 from liverl.observe.trials.replica_names import replica_name
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from liverl.model import StepMetrics, StepTrials
-from liverl.model_trials import ReplicaTimes
+from liverl.model import ReplicaTimes, StepMetrics, StepTrials
 from liverl.observe.trials.phases import AGENT, MODEL, REWARD, TOOL, WAITS
 
 QUEUE, SANDBOX, VERIFIER = WAITS["queue"], WAITS["setup"], WAITS["verifier"]

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from liverl.model import ServiceStatus, StepTrials, TrialHead, TrialsStatus
-from liverl.model_trials import SlowTrial
+from liverl.model import ServiceStatus, SlowTrial, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.ending_words import CUT_OFF
 from liverl.observe.trials.phases import slow_trial
 from liverl.observe.trials.starts import TrainerStarts

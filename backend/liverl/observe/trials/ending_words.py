@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from liverl.model_trials import StepTrials, TrialHead
+from liverl.model import StepTrials, TrialHead
 
 # How a trial ended, in the words of its result -> as lists write it.
 ENDING_WORDS: Mapping[str, str] = {

@@ -59,7 +59,7 @@ _FINITE = (-sys.float_info.max, sys.float_info.max)
 _TIME, _COUNT = (
     (-1e11, 1e11),
     (0.0, 2.0**53),
-)  # Unix seconds as ``model_trials.UnixTime``; what a float counts exactly
+)  # Unix seconds as ``model.UnixTime``; what a float counts exactly
 _BOUNDS = {
     "started": _TIME, "ended": _TIME, "updated": _TIME, "at": _TIME,
     "step": (0.0, 999_999_999.0), "turns": _COUNT, "calls": _COUNT, "tokens": _COUNT,

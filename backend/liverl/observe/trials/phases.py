@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from liverl.model import StepTrials, TrialHead, TrialsStatus
-from liverl.model_trials import SlowTrial
+from liverl.model import SlowTrial, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.moments import moment
 
 Phase = Literal["queue", "setup", "agent", "verifier"]

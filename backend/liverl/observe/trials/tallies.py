@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from liverl.model import StepTrials, TrialHead
-from liverl.model_trials import EarlierTrials, PhaseTimes, ReplicaTimes, SlowTrial, StepTail
+from liverl.model import EarlierTrials, PhaseTimes, ReplicaTimes, SlowTrial, StepTail, StepTrials, TrialHead
 from liverl.observe.trials.ending_words import DONE, ending_of
 from liverl.observe.trials.phases import PHASES, slow_trial, slowness, waited
 from liverl.observe.trials.rows import DAMAGED

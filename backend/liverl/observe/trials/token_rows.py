@@ -302,11 +302,6 @@ def _fits(lengths: Sequence[int], segment: Sequence[Turn]) -> bool:
     return told[:-1] == list(lengths[:-1]) and last is not None and lengths[-1] <= last
 
 
-def reply_at(row: TokenRow, index: int) -> int:
-    """The number of the reply, from 0, that the token at ``index`` is of, or that comes next."""
-    return bisect_right([reply.end for reply in row.replies], index)
-
-
 def next_begin(row: TokenRow, index: int, by: int) -> int | None:
     """Where the next reply (``by`` 1) or the one before (-1) begins, seen from ``index``; None if there is none."""
     begins = [reply.begin for reply in row.replies]

@@ -1,12 +1,10 @@
-"""What the trials of a run have in Docker or Kubernetes as frozen structs: the part of ``liverl.model`` that is about
-it, which has their names too. Times are Unix seconds; ``None`` means *not known*, never zero.
-"""
+"""What the trials of a run have in Docker or Kubernetes."""
 
 from typing import Literal
 
 import msgspec
 
-from liverl.model_trials import UnixTime
+from liverl.model.times import UnixTime
 
 
 class Sandbox(msgspec.Struct, frozen=True):

@@ -1,14 +1,11 @@
-"""The state of a run's trials as frozen structs: the part of ``liverl.model`` that is about them, which has their names
-too. Times are Unix seconds; ``None`` means *not known*, never zero.
-"""
+"""The state of a run's trials."""
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
-# What is decoded is checked: a clock shows no other times, and fails for them.
-UnixTime = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
+from liverl.model.times import UnixTime
 
 
 class TrialHead(msgspec.Struct, frozen=True):

@@ -1,12 +1,10 @@
-"""The hosts of a run as frozen structs, their GPUs included: the part of ``liverl.model`` that is about them, which has
-their names too. Times are Unix seconds, sizes bytes; ``None`` means *not known*, never zero.
-"""
+"""The hosts of a run, their GPUs included."""
 
 from typing import Literal
 
 import msgspec
 
-from liverl.model_trials import UnixTime
+from liverl.model.times import UnixTime
 
 
 class GpuStatus(msgspec.Struct, frozen=True):
