@@ -31,6 +31,11 @@ class Model:
     local_path = MODEL
 
 
+@ray.remote(num_cpus=0)
+class Worker:
+    """The trainer's worker of a replica, which serves on the same host."""
+
+
 def replica(rank: int) -> Any:
     config = RolloutConfig(
         name="vllm",
@@ -45,7 +50,7 @@ def replica(rank: int) -> Any:
     made = RolloutReplicaRegistry.get("vllm")(
         replica_rank=rank, config=config, model_config=Model(), gpus_per_node=1
     )
-    made.rollout_mode = RolloutMode.HYBRID
+    made.rollout_mode, made.workers = RolloutMode.HYBRID, [Worker.remote()]
     return made
 
 

@@ -56,19 +56,22 @@ class CpuReplica(RolloutReplica):  # type: ignore[misc]
         from liverl.verl_runtime.cpuengine.server import vLLMHttpServer
 
         role = "reward_" if self.is_reward_model else "teacher_" if self.is_teacher_model else ""
+        node_id, address = await self.workers[0].__ray_call__.remote(_place)
         options: dict[str, Any] = {"num_cpus": 0}
         if not role and faults().pending_rank == self.replica_rank:
-            options["resources"] = {_NOBODY: 1}
+            options["resources"] = {
+                _NOBODY: 1
+            }  # of any node: Ray refuses it at once for a node that has none
+        else:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)
         model = getattr(self.model_config, "local_path", None) or self.model_config.path
         settings = settings_of(
             self.replica_rank, self.config, model, hybrid=self.rollout_mode is RolloutMode.HYBRID
         )
         settings = replace(settings, guarded=not role)
-        node_id, address = await self.workers[0].__ray_call__.remote(_place)
         server = (
             ray.remote(vLLMHttpServer)
             .options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
                 name=f"vllm_server_{role}{self.replica_rank}_0{self.name_suffix}",
                 max_concurrency=self.max_concurrency,
                 **options,
