@@ -10,7 +10,7 @@ from typing import NamedTuple
 from liverl_tui.text.words import age
 from liverl_tui.widgets.base.cells import Span
 from liverl_tui.widgets.base.meters import level
-from liverl_tui.widgets.metrics.axes import ticks
+from liverl_tui.widgets.metrics.axes import time_ticks
 
 
 class Look(NamedTuple):
@@ -126,8 +126,8 @@ def axis(begin: float, end: float, width: int) -> str:
     taken, stop = 2, width - len(last)
     if stop > 4:
         line[stop:] = last
-    for tick in ticks(0.0, total, max(1, width // 16)):
-        word = seconds_word(tick)
+    for tick in time_ticks(0.0, total, max(1, width // 16)):
+        word = age(tick) if total >= 600 else seconds_word(tick)  # as ``last``: minutes, or seconds
         at = round(tick / total * width)
         if taken + 1 <= at and at + len(word) + 1 <= stop:
             line[at : at + len(word)] = word
