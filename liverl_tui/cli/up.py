@@ -9,7 +9,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -30,7 +30,7 @@ from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
     from liverl.config import LoadedConfig
@@ -247,7 +247,15 @@ def _newest(options: UpOptions) -> RunDir:
     return RunDir(infos[0].run_dir)
 
 
-def _from_config(options: UpOptions) -> int:
+class _Checked(NamedTuple):
+    """``values``: what is to be set, and all checked again before anything is started."""
+
+    checks: list[Check]
+    values: Mapping[str, str]
+
+
+def _from_config(options: UpOptions, by_key: Mapping[str, str] | None = None) -> int:
+    """``by_key``: what was set in the list of the checks; ``options`` have it, too."""
     from liverl_tui.cli.target import load_target
 
     target = load_target(options)
@@ -269,15 +277,23 @@ def _from_config(options: UpOptions) -> int:
 
     plan = target.plan()
     try:
-        checks = _preflight(plan, target.loaded, options)  # before the question: it may fail
-        if not _opens(checks, options) and _confirm(plan, target.loaded.config, options):
+        # Before the question: it may fail.
+        checks, values = _preflight(plan, target.loaded, options, by_key or {})
+        if (
+            not values
+            and not _opens(checks, options, by_key)
+            and _confirm(plan, target.loaded.config, options)
+        ):
             checks = _looked_again(plan, target.loaded.config, checks)
-        create_run(target.loaded, plan, target.run_dir, checks)
+        if not values:
+            create_run(target.loaded, plan, target.run_dir, checks)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
         if not run.is_run():
             raise
         return _continue(run, options)
+    if values:
+        return _from_config(_with(options, values), {**(by_key or {}), **values})
     return _start(run, options, f"starting run {run.name} in {run.path}")
 
 
@@ -334,7 +350,7 @@ def _require_none(failed: int) -> None:
         )
 
 
-def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Check]:
+def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions, by_key: Mapping[str, str]) -> _Checked:
     """Make the checks. Those that warn or fail are shown in the interface, with the question whether to start the run,
     or printed.
 
@@ -343,8 +359,10 @@ def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Che
         click.Abort: the user does not want to start the run.
     """
     checks: Sequence[Check] = checks_of(plan, loaded.config)
-    opens = _opens(checks, options)
-    agreed, checks = _asked(plan, loaded, checks) if opens else (True, checks)
+    opens = _opens(checks, options, by_key)
+    agreed, checks, values = _asked(plan, loaded, checks, by_key) if opens else (True, checks, {})
+    if values:
+        return _Checked(list(checks), values)
     failed = sum(check.status == "fail" for check in checks)
     if failed or not opens:  # the interface leaves nothing on the terminal
         for line in warnings(checks):
@@ -352,19 +370,21 @@ def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Che
     _require_none(failed)
     if not agreed:
         raise click.Abort
-    return list(checks)
+    return _Checked(list(checks), {})
 
 
-def _opens(checks: Sequence[Check], options: UpOptions) -> bool:
+def _opens(checks: Sequence[Check], options: UpOptions, by_key: Mapping[str, str] | None) -> bool:
     """Whether the interface opens on the checks before the run starts: one fails, or warns of what this start alone
-    has, and somebody is there."""
+    has, and somebody is there. Also where values were set there: nobody has agreed to start the run with them."""
     from liverl.preflight.registry import asks
 
     shows = _mode(options) == "interface" and not options.detach and not options.yes
-    return shows and asks(checks)
+    return shows and (bool(by_key) or asks(checks))
 
 
-def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[bool, Sequence[Check]]:
+def _asked(
+    plan: Plan, loaded: LoadedConfig, checks: Sequence[Check], by_key: Mapping[str, str]
+) -> tuple[bool, Sequence[Check], Mapping[str, str]]:
     from liverl.plan.render import plan_brief
     from liverl.preflight import again_on_enter
     from liverl.preflight.own_lines import own_lines
@@ -377,6 +397,8 @@ def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[b
 
     again = partial(again_on_enter, plan, loaded.config, checks)
     brief = plan_brief(plan) + "".join(f"{line}\n" for line in own_lines(loaded.config, checks))
+    for key, value in by_key.items():
+        brief += f"set here  --set {key}={value}\n"
     return ask(checks, brief, loaded.config.ui.theme, again=again, mouse=loaded.config.ui.mouse)
 
 
@@ -529,8 +551,18 @@ def _left(run: RunDir, options: UpOptions, code: int) -> int:
     return code
 
 
-def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) -> PlanChange | None:
-    """What the options change in the configuration of an existing run, checked; None if it is nothing.
+def _with(options: UpOptions, values: Mapping[str, str]) -> UpOptions:
+    return options._replace(sets=(*options.sets, *(f"{key}={value}" for key, value in values.items())))
+
+
+def _changed(
+    run: RunDir,
+    options: UpOptions,
+    alive: LiveBackend | DeadBackend,
+    by_key: Mapping[str, str] | None = None,
+) -> PlanChange | None:
+    """What the options change in the configuration of an existing run, checked; None if it is nothing. ``by_key``: as
+    for ``_from_config``.
 
     Raises:
         ConfigError, CliError: it cannot be changed so, the present attempt goes on, or a preflight check failed.
@@ -557,7 +589,10 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         echo(f"warning: {warning}", err=True)
     check_interface(loaded)
     check_muted(loaded)
-    record.write(run, _preflight(change.plan, loaded, options))
+    checks, values = _preflight(change.plan, loaded, options, by_key or {})
+    if values:
+        return _changed(run, _with(options, values), alive, {**(by_key or {}), **values})
+    record.write(run, checks)
     if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), live=False):
         echo(batch, err=True)
     return change
