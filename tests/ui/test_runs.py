@@ -130,7 +130,7 @@ async def test_a_short_word_for_what_rewards_prove_says_the_same(root: Path, wid
             line = screen.line("rising")
             assert "…" not in line.split("0.703", 1)[1][:12], line
             if verdict == "nearly_solved":
-                assert "0.703 few fail " in line and "nearly all" not in line
+                assert "0.703 near solved " in line and "nearly all" not in line
             elif verdict == "solved":
                 assert "0.703 all solved " in line
 

@@ -341,3 +341,7 @@ def test_the_text_says_why_no_replica_is_named_slow() -> None:
 )
 def test_the_times_above_a_lane_are_round_and_in_one_unit(total: float, labels: str) -> None:
     assert axis(0.0, total, 110).split() == labels.split()
+
+
+def test_a_moment_is_not_none() -> None:
+    assert [seconds_word(s) for s in (0, 0.01, 0.05, 0.4, 3)] == ["0s", "<0.1s", "0.1s", "0.4s", "3s"]

@@ -503,7 +503,16 @@ class TrialsPane(RowsPane):
         if self._unrecorded:
             return (Row((f"  {self._unrecorded}", "dim")),)
         words = "  no trials of a training step" if self._table and self._status.total else "  no trials"
-        return (Row((words if self._view.link == "ended" else f"{words} yet", "dim")),)
+        if self._view.link != "ended":
+            words += " yet" if self._trainer_ready else " yet: they begin when the trainer is ready"
+        return (Row((words, "dim")),)
+
+    @property
+    def _trainer_ready(self) -> bool:
+        """Whether a trainer of the run is ready; also where the run starts none."""
+        snapshot = self._view.snapshot
+        trainers = [s for s in snapshot.services if s.kind == "trainer"] if snapshot is not None else []
+        return not trainers or any(service.state == "ready" for service in trainers)
 
     @property
     def marked_services(self) -> list[str] | None:

@@ -136,7 +136,9 @@ def axis(begin: float, end: float, width: int) -> str:
 
 
 def seconds_word(seconds: float) -> str:
-    """A span of time in at most six columns: ``0.4s``, ``62s``, ``12m``, ``3h05m``."""
+    """A span of time in at most six columns: ``<0.1s``, ``0.4s``, ``62s``, ``12m``, ``3h05m``."""
+    if 0 < seconds < 0.05:
+        return "<0.1s"  # not none
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0s", "s")
     return f"{seconds:.0f}s" if seconds < 600 else age(seconds)
