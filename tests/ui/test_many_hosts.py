@@ -15,6 +15,7 @@ from liverl.observe.history import GpuUse, Sample
 from liverl.snapshot_json import decode_snapshot, encode_for_views
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
+from liverl_tui.text.columns import columns_of
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 
@@ -149,4 +150,16 @@ async def test_a_figure_of_a_host_is_shown_as_a_whole_or_not_at_all(width: int) 
         hosts = [line for line in lines(replicas) if re.match(r"  n\d", line)]
         assert len(hosts) == 4 and not any(line.endswith("…") for line in hosts), hosts
         assert all("replicas" in line for line in hosts)
+        assert all(columns_of(line) <= width for line in hosts), (
+            hosts
+        )  # what is longer is cut when it is drawn
         assert all("h…" not in line and "ho…" not in line for line in lines(gpus)), lines(gpus)
+
+
+@pytest.mark.parametrize("width", [80, 84, 100])
+async def test_no_head_above_cells_of_hosts_is_cut(width: int) -> None:
+    app = LiverlApp(FakeSource(view=View(link="live", snapshot=many(hosts=4, replicas=8))))
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settle(pilot)
+        head = lines(app.screen.query_one("#gpus", RowsPane))[1]
+        assert head.count("gpus") > 1 and set(head.split()) <= {"host", "gpus", "util"}, head
