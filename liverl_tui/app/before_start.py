@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -20,7 +20,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class BeforeStartApp(KeysInOrder, inherit_bindings=False):
-    """``agreed``: whether the run is to be started; False until it ends. ``theme``: None = the default one; ``again``:
+    """``agreed``: whether the run is to be started; False until it ends. ``values``: what is to be set first, and all
+    checked again. ``theme``: None = the default one; ``again``:
     see ``BeforeStart``."""
 
     TITLE = "liverl-tui"
@@ -36,6 +37,7 @@ class BeforeStartApp(KeysInOrder, inherit_bindings=False):
         self._before, self._brief, self._again = checks, brief, again
         self.checks = checks
         self.agreed = False
+        self.values: Mapping[str, str] = {}
         for entry in themes.textual_themes():
             self.register_theme(entry)
         self.theme = themes.ANSI.name if self.no_color else themes.resolve(theme, self.console.color_system)
@@ -47,7 +49,7 @@ class BeforeStartApp(KeysInOrder, inherit_bindings=False):
 
     def get_default_screen(self) -> BeforeStart:
         """Open the list."""
-        self._list = BeforeStart(self._before, self._brief, self._answered, self._again)
+        self._list = BeforeStart(self._before, self._brief, self._answered, self._wanted, self._again)
         return self._list
 
     def on_mount(self) -> None:
@@ -66,12 +68,16 @@ class BeforeStartApp(KeysInOrder, inherit_bindings=False):
         self.agreed, self.checks = agreed, self._list.checks
         self.exit()
 
+    def _wanted(self, values: Mapping[str, str]) -> None:
+        self.values = values
+        self._answered(False)
+
 
 def ask(
     checks: Sequence[Check], brief: str, theme: str | None = None, *, again: Again, mouse: bool = False
-) -> tuple[bool, Sequence[Check]]:
-    """Show the list, and return whether the run is to be started, and what the checks found last: those that
-    ``again`` makes are made again at Enter.
+) -> tuple[bool, Sequence[Check], Mapping[str, str]]:
+    """Show the list, and return whether the run is to be started, what the checks found last, and what is to be set
+    before they are made again: then it is not to be started yet. Those that ``again`` makes are made again at Enter.
 
     Raises:
         SystemExit: SIGTERM or SIGHUP came; with the exit code of that signal.
@@ -80,4 +86,4 @@ def ask(
     app.run(mouse=mouse)
     if app.return_code:
         raise SystemExit(app.return_code)
-    return app.agreed, app.checks
+    return app.agreed, app.checks, app.values

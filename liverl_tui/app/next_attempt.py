@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from liverl.rundir.commands import resume_command
+from liverl_tui.text.checks import finding, sentence
 from liverl_tui.text.next_attempt import HIDDEN, consequences, question, set_options
 from liverl_tui.text.words import one_line
 
@@ -39,7 +40,8 @@ class Refused(Exception):
 class Prepared(Struct, frozen=True):
     """What was found before the question. ``values``: dotted key -> value; ``checkpoint``: the step of the newest
     one, None without one. ``restarts``: what has to be restarted, as the table of changes calls it; None if only
-    another attempt can take the values over. ``guess``: a rule of thumb chose them."""
+    another attempt can take the values over. ``guess``: a rule of thumb chose them. ``warned``: what the check of the
+    rows warns of with them."""
 
     values: Mapping[str, str]
     loaded: LoadedConfig
@@ -47,6 +49,7 @@ class Prepared(Struct, frozen=True):
     checkpoint: int | None
     restarts: frozenset[str] | None
     guess: bool = False
+    warned: tuple[str, ...] = ()
 
 
 class NextAttempt:
@@ -136,7 +139,28 @@ class NextAttempt:
         if restarts is None and (why := self.refused()) is not None:
             self._toast(why, "warning")
             return
-        self._ask(Prepared(values, *found, checkpoint, restarts, guess))
+        rows = await self._rows(found, values)
+        if failed := [check for check in rows if check.status == "fail"]:
+            words = "; ".join(map(sentence, failed))
+            self._toast(
+                f"nothing was changed: with {_pairs(values)} a check fails: {words}", "error", about=_ABOUT
+            )
+            return
+        self._ask(Prepared(values, *found, checkpoint, restarts, guess, tuple(map(sentence, rows))))
+
+    async def _rows(self, found: tuple[LoadedConfig, PlanChange], values: Mapping[str, str]) -> list[Check]:
+        """What is wrong with the rows of the run if it has ``values``."""
+        from liverl.preflight.changed_rows import concerns_rows, rows_checks
+
+        if not concerns_rows(values):
+            return []
+        self._toast("looking at the rows of the run ...", about=_ABOUT)
+        loaded, change = found
+        self._checking = True
+        try:
+            return await asyncio.to_thread(rows_checks, change.plan, loaded.config, values)
+        finally:
+            self._checking = False
 
     def _ask(self, prepared: Prepared) -> None:
         from liverl_tui.data.config_change import (
@@ -166,7 +190,8 @@ class NextAttempt:
             yes = "stop and resume" if live else "resume"
         change = prepared.change
         batch = batch_words(change.changes, change.plan.settings, view.snapshot, live=live)
-        why = " ".join(part for part in (GUESS if prepared.guess else "", why, batch) if part)
+        warned = [f"Warning: {words}." for words in prepared.warned]
+        why = " ".join(part for part in (GUESS if prepared.guess else "", *warned, why, batch) if part)
         where = "a guess for the run's config.yaml:" if prepared.guess else "in the run's config.yaml:"
         self._host.push_screen(
             ConfirmChange(title, where, diff_of_keys(prepared.change.changes), why, yes),
@@ -334,17 +359,13 @@ def _preflight(prepared: Prepared) -> list[str]:
     checks = run_checks(prepared.change.plan, prepared.loaded.config)
     failed = [check for check in checks if check.status == "fail"]
     if failed:
-        raise Refused("; ".join(f"preflight check failed ({c.name}): {c.text}{_fix(c)}" for c in failed))
+        raise Refused("; ".join(f"preflight check failed ({c.name}): {finding(c)}" for c in failed))
     return [
-        f"{check.name}: {check.text}{_fix(check)}"
+        sentence(check)
         for check in checks
         if check.status == "warn"
         and any(key in f"{check.name} {check.text} {check.fix}" for key in prepared.values)
     ]
-
-
-def _fix(check: Check) -> str:
-    return f". To correct it: {check.fix}" if check.fix else ""
 
 
 def _secrets(values: Mapping[str, str]) -> dict[str, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,7 +20,7 @@ from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from liverl.config import LoadedConfig
     from liverl.config.schema import RunConfig
@@ -28,17 +28,26 @@ if TYPE_CHECKING:
     from liverl.plan.spec import Plan
 
 
-def preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Check]:
+class Checked(NamedTuple):
+    """``values``: what is to be set, and all checked again before anything is started."""
+
+    checks: list[Check]
+    values: Mapping[str, str]
+
+
+def preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions, by_key: Mapping[str, str]) -> Checked:
     """Make the checks. Those that warn or fail are shown in the interface, with the question whether to start the run,
-    or printed.
+    or printed. ``by_key``: what was set in the list of the checks; ``options`` have it, too.
 
     Raises:
         CliError: a check failed.
         click.Abort: the user does not want to start the run.
     """
     checks: Sequence[Check] = checks_of(plan, loaded.config)
-    in_interface = opens(checks, options)
-    agreed, checks = _asked(plan, loaded, checks) if in_interface else (True, checks)
+    in_interface = opens(checks, options, by_key)
+    agreed, checks, values = _asked(plan, loaded, checks, by_key) if in_interface else (True, checks, {})
+    if values:
+        return Checked(list(checks), values)
     failed = sum(check.status == "fail" for check in checks)
     if failed or not in_interface:  # the interface leaves nothing on the terminal
         for line in warnings(checks):
@@ -46,19 +55,21 @@ def preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Chec
     _require_none(failed)
     if not agreed:
         raise click.Abort
-    return list(checks)
+    return Checked(list(checks), {})
 
 
-def opens(checks: Sequence[Check], options: UpOptions) -> bool:
+def opens(checks: Sequence[Check], options: UpOptions, by_key: Mapping[str, str] | None) -> bool:
     """Whether the interface opens on the checks before the run starts: one fails, or warns of what this start alone
-    has, and somebody is there."""
+    has, and somebody is there. Also where values were set there: nobody has agreed to start the run with them."""
     from liverl.preflight.registry import asks
 
     shows = _interface(options) and not options.detach and not options.yes
-    return shows and asks(checks)
+    return shows and (bool(by_key) or asks(checks))
 
 
-def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[bool, Sequence[Check]]:
+def _asked(
+    plan: Plan, loaded: LoadedConfig, checks: Sequence[Check], by_key: Mapping[str, str]
+) -> tuple[bool, Sequence[Check], Mapping[str, str]]:
     from liverl.plan.render import plan_brief
     from liverl.preflight import again_on_enter
     from liverl.preflight.own_lines import own_lines
@@ -71,6 +82,8 @@ def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> tuple[b
 
     again = partial(again_on_enter, plan, loaded.config, checks)
     brief = plan_brief(plan) + "".join(f"{line}\n" for line in own_lines(loaded.config, checks))
+    for key, value in by_key.items():
+        brief += f"set here  --set {key}={value}\n"
     return ask(checks, brief, loaded.config.ui.theme, again=again, mouse=loaded.config.ui.mouse)
 
 

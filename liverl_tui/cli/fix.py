@@ -19,9 +19,12 @@ from liverl_tui.cli.client import command_client
 from liverl_tui.cli.options import UpOptions, run_options, trust_option
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.target import require_trusted
+from liverl_tui.text.checks import sentence
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
+    from liverl.config import LoadedConfig
+    from liverl.daemon.plan_change import PlanChange
     from liverl.daemon.user_file import FileChange
     from liverl.model import Snapshot, Symptom
 
@@ -125,6 +128,23 @@ def _print(as_json: bool, told: dict[str, Any], text: str) -> None:
         echo(text)
 
 
+def _rows_warn(loaded: LoadedConfig, change: PlanChange, symptom: Symptom) -> list[str]:
+    """What the check of the rows warns of with the values of the fix, in whole sentences.
+
+    Raises:
+        CliError: it fails with them.
+    """
+    from liverl.preflight.changed_rows import rows_checks
+
+    found = rows_checks(change.plan, loaded.config, symptom.patch)
+    failed = [sentence(check) for check in found if check.status == "fail"]
+    if failed:
+        raise CliError(
+            f"nothing was changed: with these values a check fails: {'; '.join(failed)}", ExitCode.PREFLIGHT
+        )
+    return [f"Warning: {sentence(check)}." for check in found]
+
+
 def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json: bool) -> int:
     from liverl.daemon.launch import LaunchError
     from liverl.daemon.next_attempt import changed_run
@@ -142,6 +162,7 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
         _print(as_json, {**told, "changes": [], "applied": False}, f"the run has these values already{then}")
         return ExitCode.FAILED
     loaded, change = found
+    warned = _rows_warn(loaded, change, symptom)
     restarts = how_applied(loaded, change) if live else None
     told["changes"] = [{"key": c.key, "before": c.before, "after": c.after} for c in change.changes]
     told["restarts"] = None if restarts is None else sorted(restarts)
@@ -154,6 +175,7 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
     )
     batch = batch_words(change.changes, change.plan.settings, _snapshot(run), live=live)
     told["consequence"] += f" {batch}" if batch else ""
+    told["consequence"] = " ".join([*warned, told["consequence"]])
     if not as_json:
         echo(symptom.title)
         echo(f"in {run.config}:")

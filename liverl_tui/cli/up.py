@@ -28,6 +28,7 @@ from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
     from liverl.daemon.plan_change import PlanChange
@@ -240,7 +241,8 @@ def _newest(options: UpOptions) -> RunDir:
     return RunDir(infos[0].run_dir)
 
 
-def _from_config(options: UpOptions) -> int:
+def _from_config(options: UpOptions, by_key: Mapping[str, str] | None = None) -> int:
+    """``by_key``: what was set in the list of the checks; ``options`` have it, too."""
     from liverl_tui.cli.target import load_target
 
     target = load_target(options)
@@ -262,15 +264,19 @@ def _from_config(options: UpOptions) -> int:
 
     plan = target.plan()
     try:
-        checks = preflight(plan, target.loaded, options)  # before the question: it may fail
-        if not opens(checks, options) and confirm(plan, target.loaded.config, options):
+        # Before the question: it may fail.
+        checks, values = preflight(plan, target.loaded, options, by_key or {})
+        if not values and not opens(checks, options, by_key) and confirm(plan, target.loaded.config, options):
             checks = looked_again(plan, target.loaded.config, checks)
-        create_run(target.loaded, plan, target.run_dir, checks)
+        if not values:
+            create_run(target.loaded, plan, target.run_dir, checks)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
         if not run.is_run():
             raise
         return _continue(run, options)
+    if values:
+        return _from_config(_with(options, values), {**(by_key or {}), **values})
     return _start(run, options, f"starting run {run.name} in {run.path}")
 
 
@@ -423,8 +429,18 @@ def _left(run: RunDir, options: UpOptions, code: int) -> int:
     return code
 
 
-def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) -> PlanChange | None:
-    """What the options change in the configuration of an existing run, checked; None if it is nothing.
+def _with(options: UpOptions, values: Mapping[str, str]) -> UpOptions:
+    return options._replace(sets=(*options.sets, *(f"{key}={value}" for key, value in values.items())))
+
+
+def _changed(
+    run: RunDir,
+    options: UpOptions,
+    alive: LiveBackend | DeadBackend,
+    by_key: Mapping[str, str] | None = None,
+) -> PlanChange | None:
+    """What the options change in the configuration of an existing run, checked; None if it is nothing. ``by_key``: as
+    for ``_from_config``.
 
     Raises:
         ConfigError, CliError: it cannot be changed so, the present attempt goes on, or a preflight check failed.
@@ -451,7 +467,10 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         echo(f"warning: {warning}", err=True)
     check_interface(loaded)
     check_muted(loaded)
-    record.write(run, preflight(change.plan, loaded, options))
+    checks, values = preflight(change.plan, loaded, options, by_key or {})
+    if values:
+        return _changed(run, _with(options, values), alive, {**(by_key or {}), **values})
+    record.write(run, checks)
     if batch := batch_words(change.changes, change.plan.settings, run.read_snapshot(), live=False):
         echo(batch, err=True)
     return change

@@ -428,6 +428,13 @@ KEYS: tuple[Key, ...] = (
     Key("dialog", "answer('no')", "n", "no", "Answer no"),
     Key("dialog", "answer('detach')", "d", "detach", "Quit dialog: detach; the run keeps running"),
     Key("dialog", "answer('stop')", "s", "stop", "Quit dialog: stop the run (asks for its name)"),
+    Key(
+        "dialog",
+        "answer('set')",
+        "f",
+        "set",
+        "Before the start: set the values that the checks suggest, and check again",
+    ),
     # -- metrics
     Key(
         "metrics",

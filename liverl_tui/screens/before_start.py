@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 
 from liverl.model import Check
-from liverl.util.plural import quantity
+from liverl.util.plural import plural, quantity
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.text.checks import STATUSES, counted, details, worst_first
+from liverl_tui.text.checks import STATUSES, counted, details, suggested, worst_first
 from liverl_tui.text.words import SEVERITY_GLYPH
 from liverl_tui.widgets.base.cells import CellPanel, Row
+from liverl_tui.widgets.base.fitting import Part, pack
 from liverl_tui.widgets.base.scroll import ScrollPane
 from liverl_tui.widgets.base.wrapping import wrapped
 
@@ -91,34 +92,51 @@ class ChecksPane(ScrollPane):
 
 
 class Answers(CellPanel):
-    """The line at the bottom: what Enter and Esc do. ``failed``: checks that failed."""
+    """The line at the bottom: what Enter, the key of the suggested values, and Esc do."""
 
     DEFAULT_CSS = "Answers { height: 1; dock: bottom; }"
 
-    def __init__(self, failed: int) -> None:
+    def __init__(self, checks: Sequence[Check]) -> None:
         super().__init__(id="answers")
-        self._failed = failed
+        self._checks = checks
 
-    def now(self, failed: int) -> None:
-        """So many failed when they were made again."""
-        self._failed = failed
+    def now(self, checks: Sequence[Check]) -> None:
+        """Show what they find when they are made again."""
+        self._checks = checks
         self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
         """One row."""
         start, close = find("dialog", "pick").name, find("dialog", "cancel").name
-        row = Row()
-        if self._failed:
-            row.add(f" {quantity(self._failed, 'check')} failed: nothing is started  ", "bad")
-            yield row.add(f" {close}", "key").add(" close", "dim")
-            return
-        row.add(f" {start}", "key").add(" start the run  ", "text")
-        yield row.add(f" {close}", "key").add(" cancel: nothing is started", "dim")
+        failed = sum(check.status == "fail" for check in self._checks)
+        values = len(suggested(self._checks))
+        parts = []
+        if failed:
+            parts.append(Part(0, (((f"{quantity(failed, 'check')} failed: nothing is started", "bad"),),)))
+        else:
+            parts.append(Part(0, (((start, "key"), (" start the run", "text")),)))
+        if values:
+            key, those = find("dialog", "answer('set')").name, plural(values, "this value", "these values")
+            parts.append(
+                Part(
+                    1,
+                    (
+                        ((key, "key"), (f" set {those}", "text")),
+                        ((key, "key"), (" set", "text")),
+                    ),
+                )
+            )
+        told = " close" if failed else " cancel: nothing is started"
+        parts.append(
+            Part(2, (((close, "key"), (told, "dim")), ((close, "key"), (told.partition(":")[0], "dim"))))
+        )
+        yield Row((" ", "dim"), *pack(parts, width - 1).spans)
 
 
 class BeforeStart(Screen[None]):
-    """``answered`` is called with whether the run is to be started: never if a check failed. ``again``, asked before a
-    run is started: what the checks find now; it blocks."""
+    """``answered`` is called with whether the run is to be started: never if a check failed; ``wants``, with the values
+    that are to be set before it is checked again. ``again``, asked before a run is started: what the checks find now;
+    it blocks."""
 
     ALLOW_SELECT = False
     BINDINGS = bindings("dialog")
@@ -129,10 +147,16 @@ class BeforeStart(Screen[None]):
     """
 
     def __init__(
-        self, checks: Sequence[Check], brief: str, answered: Callable[[bool], object], again: Again | None
+        self,
+        checks: Sequence[Check],
+        brief: str,
+        answered: Callable[[bool], object],
+        wants: Callable[[Mapping[str, str]], object],
+        again: Again | None,
     ) -> None:
         super().__init__()
-        self.checks, self._brief, self._answered, self._again = checks, brief, answered, again
+        self.checks, self._brief, self._again = checks, brief, again
+        self._answered, self._wants = answered, wants
         self._looking = False
 
     @property
@@ -142,7 +166,7 @@ class BeforeStart(Screen[None]):
     def compose(self) -> ComposeResult:
         """The list and the line at the bottom."""
         yield ChecksPane(self.checks, self._brief)
-        yield Answers(self._failed)
+        yield Answers(self.checks)
 
     async def action_pick(self) -> None:
         """Enter: start, or close if a check failed. What may have changed since is looked at again; a check that fails
@@ -155,7 +179,7 @@ class BeforeStart(Screen[None]):
             self._looking = False
             if self._failed:
                 self.query_one(ChecksPane).now(self.checks)
-                self.query_one(Answers).now(self._failed)
+                self.query_one(Answers).now(self.checks)
                 return
         self._answered(not self._failed)
 
@@ -171,8 +195,11 @@ class BeforeStart(Screen[None]):
         """Nothing can be switched here."""
 
     async def action_answer(self, answer: str) -> None:
-        """``y`` and ``n`` as in other questions."""
-        if answer == "yes":
+        """``y`` and ``n`` as in other questions; the suggested values are set, if there are any."""
+        if answer == "set":
+            if not self._looking and (values := suggested(self.checks)):
+                self._wants(values)
+        elif answer == "yes":
             await self.action_pick()
         elif answer == "no":
             self._answered(False)

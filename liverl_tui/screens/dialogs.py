@@ -18,13 +18,16 @@ from textual.widgets import Input
 from liverl_tui.data.host import host_of
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.term.see_through import SeenThrough
+from liverl_tui.text.words import cut
 from liverl_tui.widgets.base.cells import CellPanel, Row
 from liverl_tui.widgets.base.cursor_list import CursorList
 
 T = TypeVar("T")
 
 WIDTH = 74  # columns of a dialog; less in a narrower terminal
-_LINES = 4  # rows of the terminal that border and margin of a dialog take
+_BORDER = 2  # rows of the border of a dialog
+_MARGIN = 2  # rows above and below a dialog, where there is room
+_LEAST = 4  # rows of a list of answers, with its head, for which the texts above give way
 
 
 class Wrapped(CellPanel):
@@ -41,8 +44,11 @@ class Wrapped(CellPanel):
         self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The text, wrapped."""
-        return [Row((line, self.style)) for line in textwrap.wrap(self.words, max(1, width))]
+        """The text, wrapped; what there are no rows for is cut, with a sign."""
+        lines = textwrap.wrap(self.words, max(1, width))
+        if 0 < height < len(lines):
+            lines = [*lines[: height - 1], cut(f"{lines[height - 1]} {lines[height]}", width)]
+        return [Row((line, self.style)) for line in lines]
 
     def rows_at(self, width: int) -> int:
         """Return how many rows the text needs in ``width`` columns; 0 for an empty text."""
@@ -150,13 +156,18 @@ class Dialog(SeenThrough[T], ModalScreen[T], Generic[T]):
         """Set the width of the box, and the heights of texts and lists, by the size of the terminal."""
         width = max(10, min(self.widest, self.app.size.width - 2))
         self.query_one("#box").styles.width = width
-        used = _LINES + len(self.query(Input))
+        inside = self.app.size.height - _BORDER
+        fields, lists = len(self.query(Input)), list(self.query(Options))
+        kept = sum(min(1 + options.most_rows, max(_LEAST, inside // 2)) for options in lists)
+        room = max(1, inside - fields - kept)  # for the texts: the answers are always seen
+        texts = 0
         for words in self.query(Wrapped):
-            rows = words.rows_at(width - 4)
-            words.styles.height = rows
-            used += rows
-        for options in self.query(Options):
-            options.styles.height = max(2, min(1 + options.most_rows, self.app.size.height - used))
+            words.styles.height = rows = min(words.rows_at(width - 4), room - texts)
+            texts += rows
+        for options in lists:
+            options.styles.height = max(
+                2, min(1 + options.most_rows, max(kept, inside - _MARGIN - fields - texts))
+            )
 
     def action_cancel(self) -> None:
         """Dismiss with None."""

@@ -32,6 +32,25 @@ def details(check: Check) -> Iterator[str]:
         yield f"  set:  {sets}" + (f"  ({GUESS})" if check.guess else "")
 
 
+def suggested(checks: Sequence[Check]) -> dict[str, str]:
+    """Key -> the value that failed or warning checks suggest; where two name one key, that of the first one holds."""
+    values: dict[str, str] = {}
+    for check in worst_first(checks):
+        if check.status in ("fail", "warn"):
+            values = {**check.patch, **values}
+    return values
+
+
+def sentence(check: Check) -> str:
+    """The name of a check, what it found, and what to do about it, in one line."""
+    return f"{check.name}: {finding(check)}"
+
+
+def finding(check: Check) -> str:
+    """What a check found, and what to do about it, in one line."""
+    return check.text + (f". To correct it: {check.fix}" if check.fix else "")
+
+
 def counted(checks: Sequence[Check]) -> str:
     """``23 checks: 1 failed, 2 skipped, 20 ok``."""
     counts: Counter[str] = Counter(check.status for check in checks)

@@ -105,7 +105,7 @@ LEGEND: dict[str, tuple[tuple[str, tuple[Mark, ...]], ...]] = {
                 Mark(("learning", "flat", "falling"), "they rise, stay or fall by more than noise"),
                 Mark(("unclear", "too early"), "no clear trend; too few steps to tell one"),
                 Mark(("all solved",), "all rewards are full: nothing is left to learn"),
-                Mark(("few fail",), "nearly all solved: a trial now and then is not"),
+                Mark(("near solved",), "nearly all solved: a trial now and then is not"),
                 Mark(("steps",), "done, of those that are planned"),
             ),
         ),

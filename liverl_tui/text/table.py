@@ -23,13 +23,13 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = (), gap: str
 
 def aligned_in(rows: Sequence[Sequence[str]], width: int, right: Collection[int] = ()) -> Iterator[str]:
     """``aligned`` in ``width`` columns: the last cell of a row that is longer goes on below, in its own column; where
-    that is hardly wide enough for a word, below the row, indented."""
+    that is hardly wide enough for a word, or a word of the cell would be cut in two there, below the row, indented."""
     *_, last = zip(*rows, strict=True)
     for line, cell in zip(aligned(rows, right), last, strict=True):
         before = len(line) - len(cell) if line.endswith(cell) else len(line)
         if len(line) <= width or not cell:
             yield line
-        elif width - before >= _READABLE * LEAST:
+        elif width - before >= max(_READABLE * LEAST, min(width - 4, max(map(len, cell.split())))):
             first, *further = wrap(cell, width - before)
             yield line[:before] + first
             yield from (" " * before + more for more in further)

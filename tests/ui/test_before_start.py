@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from kit.pilots import press, until
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from liverl.model import Check, Evidence
 from liverl_tui.app.before_start import BeforeStartApp
 from liverl_tui.screens.before_start import ChecksPane
+from liverl_tui.text.checks import suggested
 from liverl_tui.widgets.base.cells import CellPanel
 
 OK = Check("KV heads", "ok", "8 KV heads over vllm.gen_tp 4: two on each GPU", id="kv-heads")
@@ -120,6 +122,33 @@ async def test_a_run_is_started_with_what_was_found_last() -> None:
         await opened(pilot)
         await press(pilot, "enter")
     assert app.agreed is True and app.checks == (OK,)
+
+
+async def test_a_key_sets_what_the_checks_suggest() -> None:
+    app = BeforeStartApp((OK, WARN, FAIL), BRIEF)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        assert "f set these values" in text(app)
+        await press(pilot, "f")
+    assert app.values == {"infrastructure.litellm_port": "8003", "training.total_steps": "120"}
+    assert app.agreed is False
+
+
+async def test_without_a_suggestion_the_key_does_nothing_and_is_not_named() -> None:
+    app = BeforeStartApp((OK, replace(WARN, patch={})), BRIEF)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        assert " f set" not in text(app)
+        await press(pilot, "f")
+        assert app.is_running and app.values == {}
+        await press(pilot, "enter")
+    assert app.agreed is True
+
+
+def test_of_two_suggestions_for_one_key_that_of_the_worse_check_holds() -> None:
+    other = replace(WARN, patch={"infrastructure.litellm_port": "1", "data.seed": "2"})
+    assert suggested((OK, other, FAIL)) == {"infrastructure.litellm_port": "8003", "data.seed": "2"}
+    assert suggested((replace(OK, patch={"data.seed": "1"}),)) == {}
 
 
 async def test_a_long_list_is_scrolled() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from kit.crowd import Crowd
 from kit.pilots import press, until
-from kit.screens import NOW, FakeSource, settle, view
+from kit.screens import NOW, FakeSource, service, settle, view
 from textual.widget import Widget
 
 from liverl.model import ReplicaSet, StepMetrics, TrialsStatus
@@ -329,3 +329,15 @@ async def test_of_a_run_that_ended_nothing_is_said_to_be_still_to_come() -> None
         await until(pilot, lambda: "has written any output" in app.screen.query_one(LogsPane).text)
         texts = [app.screen.query_one(pane).text for pane in (LogsPane, TrialsPane)]
         assert "no trials" in texts[1] and not any("yet" in text for text in texts), texts
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("waiting", "no trials yet: they begin when the trainer is ready"), ("ready", "no trials yet")],
+)
+async def test_an_empty_list_of_trials_says_when_they_begin(state: str, words: str) -> None:
+    shown = view(services=(service("trainer", "trainer", state),), trials=TrialsStatus())
+    app = LiverlApp(FakeSource(view=shown))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert app.screen.query_one(TrialsPane).rows[-1].text.strip() == words

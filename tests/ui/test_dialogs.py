@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.pilots import press
+from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
 
 from liverl_tui.app.app import LiverlApp
-from liverl_tui.screens.dialogs import Choose, Confirm, Dialog, Option, Options, Question, Quit, TypeName
+from liverl_tui.screens.dialogs import (
+    Choose,
+    Confirm,
+    Dialog,
+    Option,
+    Options,
+    Question,
+    Quit,
+    TypeName,
+    Wrapped,
+)
 
 NOTHING = "nothing yet"
 
@@ -126,3 +136,21 @@ async def test_facts_go_on_behind_a_dialog() -> None:
         app.source.queue.put_nowait(view(step=13, phase="step 14/20: update"))  # type: ignore[attr-defined]
         await settle(pilot)
         assert "14/20" in app.run_screen.query_one("#header").text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("size", [(30, 8), (40, 12), (60, 20), (80, 24)])
+async def test_the_answers_are_seen_whatever_the_text_above_takes(size: tuple[int, int]) -> None:
+    """The long name of a run pushed them out of a small terminal, whose dialog then had a question alone."""
+    options = [Option("yes", "y", "do it"), Option("no", "n", "leave it")]
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        app.push_screen(Question("Really?", "because of " + "a long name and " * 20, options, "no"))
+        await settle(pilot)
+        await until(pilot, lambda: isinstance(app.screen, Question), lambda: str(app.screen))
+        await settle(pilot)
+        listed = app.screen.query_one(Options)
+        assert listed.size.height == 3 and listed.region.bottom <= size[1] - 1, listed.region
+        assert "do it" in listed.text and "leave it" in listed.text
+        why = app.screen.query(Wrapped).last()
+        assert why.size.height >= 1 and (why.text.rstrip().endswith("…")) == (size[1] < 20), why.text

@@ -57,6 +57,10 @@ def test_a_narrow_row_drops_the_project_before_it_cuts_the_name_of_the_run() -> 
     shown = view(run="liverl/20261130-223755", rewards=Rewards(7, 0.2, 0.5, (0.2, 0.5)))
     assert first(shown, 200).startswith("liverl/20261130-223755  ")
     assert first(shown, 60).startswith("2026…-223755  ")
+    long = view(run="a-project-with-a-long-name/sweep-0007", rewards=Rewards(7, 0.2, 0.5, (0.2, 0.5)))
+    widths = range(60, 200)
+    named = {first(long, width).split("  ")[0] for width in widths}
+    assert named == {"a-project-with-a-long-name/sweep-0007", "sweep-0007"}
 
 
 async def test_a_click_at_an_alert_opens_the_alerts() -> None:
@@ -779,3 +783,17 @@ async def test_clocks_that_show_no_seconds_are_not_redrawn_each_second(
         assert ticks(10) == 10 if each_second else ticks(10) <= 2
         await press(pilot, "tab")
         assert ticks(1) == 1, "a key may show a clock"
+
+
+async def test_a_click_at_the_end_of_a_run_without_alerts_opens_none() -> None:
+    """Its row begins with the sign of an alert; a notice is none."""
+    notice = Symptom("solved", "info", "the tasks are nearly all solved", "", "", since=NOW - 1)
+    app = LiverlApp(FakeSource(view=View(link="ended", snapshot=snapshot(**failed(symptoms=(notice,))))))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        header = app.screen.query_one(Header)
+        lines = [line.text for line in header.compose_rows(120, header.size.height)]
+        row = next(y for y, line in enumerate(lines) if line.startswith("✖ "))
+        await pilot.click(Header, offset=(3, row))
+        await settle(pilot)
+        assert getattr(app.screen, "scope", "") != "alerts", lines

@@ -378,7 +378,7 @@ async def test_what_is_slow_is_found_in_few_keys() -> None:
         await shown.press(SORT, *"wait", "enter")
         assert shown.pane.cursor == "r1" and "by waiting requests ▼" in shown.title
         assert shown.names[-1] in ("-", "trainer", "proxy")
-        assert "waitin▼" in shown.pane.rows[1].text, "a hidden column is shown while it sorts"
+        assert "▼waiting" in shown.pane.rows[1].text, "a hidden column is shown while it sorts"
 
 
 async def test_a_hidden_column_that_sorts_is_shown_unless_the_user_hides_it() -> None:

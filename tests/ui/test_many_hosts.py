@@ -11,10 +11,13 @@ from kit.screens import NOW, FakeSource, settle
 from msgspec.structs import replace
 
 from liverl.model import Snapshot
+from liverl.observe.history import GpuUse, Sample
 from liverl.snapshot_json import decode_snapshot, encode_for_views
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
+from liverl_tui.text.columns import columns_of
 from liverl_tui.widgets.base.rows import RowsPane
+from liverl_tui.widgets.dashboard.gpus import GpusPane
 
 LARGEST = 350_000  # bytes of a snapshot on the control socket
 
@@ -51,6 +54,39 @@ async def test_a_lost_host_and_an_idle_replica_are_seen_unscrolled(size: tuple[i
             at + 2
         ]
         assert re.match(r"  n0 +● ready +2 replicas  \d+ run \d+ wait", found[at + 3]), found
+
+
+async def test_the_line_of_a_host_has_its_memory_and_history_where_there_is_room() -> None:
+    shown = many(hosts=4, replicas=8)
+    app = LiverlApp(FakeSource(view=View(link="live", snapshot=shown)))
+    past = [
+        Sample(at, gpus={gpu.uuid: GpuUse(float(gpu.node == "n1"), None, None) for gpu in shown.gpus})
+        for at in range(int(NOW) - 900, int(NOW) - 10, 5)
+    ]
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        gpus = app.screen.query_one("#gpus", GpusPane)
+        gpus.seed(past)
+        await settle(pilot)
+        head, *rows = lines(gpus)[1:]
+        assert re.fullmatch(r"host gpus +util +memory +mem% +power +temp state +history 15m +now", head), head
+        assert re.match(r"n0 +[▁-█]{8} +9\d% ━━━━━━━[━╸]  \d{3}/1123G  84% ", rows[0]), rows
+        at = head.index("history")
+        assert re.fullmatch(r"▁{40,}.?", rows[0][at:].strip()), rows
+        assert re.fullmatch(r"▇{40,}.?", rows[1][at:].strip()), rows
+        assert len(head) > gpus.size.width - 15  # less than what a wider history would take
+
+
+async def test_a_long_state_of_a_host_leaves_out_its_history_first() -> None:
+    shown = many(hosts=4, replicas=8)
+    lost = replace(shown.nodes[1], state="lost", why="Unexpected termination of the raylet " * 3)
+    nodes = (shown.nodes[0], lost, *shown.nodes[2:])
+    app = LiverlApp(FakeSource(view=View(link="live", snapshot=replace(shown, nodes=nodes))))
+    async with app.run_test(size=(80, 50)) as pilot:
+        await settle(pilot)
+        head, first, *_ = lines(app.screen.query_one("#gpus", RowsPane))[1:]
+        assert "state" in head and head.startswith("host gpus     util")
+        assert first.startswith("n1 ") and "✖ lost" in first
 
 
 async def test_a_hosts_replicas_and_gpus_unfold() -> None:
@@ -100,7 +136,7 @@ async def test_old_figures_are_said_to_be_old() -> None:
         gpu_rows = lines(app.screen.query_one("#gpus", RowsPane))
         assert "▲ 8 with old figures" in gpu_rows[0]
         assert re.match(
-            r"n1 +\?{8} +- .*\? figures 34s old", next(row for row in gpu_rows if row.startswith("n1 "))
+            r"n1 +\?{8} +n/a .*\? figures 34s old", next(row for row in gpu_rows if row.startswith("n1 "))
         )
         assert any("(measured 34s ago)" in row for row in lines(app.screen.query_one("#replicas", RowsPane)))
 
@@ -114,4 +150,16 @@ async def test_a_figure_of_a_host_is_shown_as_a_whole_or_not_at_all(width: int) 
         hosts = [line for line in lines(replicas) if re.match(r"  n\d", line)]
         assert len(hosts) == 4 and not any(line.endswith("…") for line in hosts), hosts
         assert all("replicas" in line for line in hosts)
+        assert all(columns_of(line) <= width for line in hosts), (
+            hosts
+        )  # what is longer is cut when it is drawn
         assert all("h…" not in line and "ho…" not in line for line in lines(gpus)), lines(gpus)
+
+
+@pytest.mark.parametrize("width", [80, 84, 100])
+async def test_no_head_above_cells_of_hosts_is_cut(width: int) -> None:
+    app = LiverlApp(FakeSource(view=View(link="live", snapshot=many(hosts=4, replicas=8))))
+    async with app.run_test(size=(width, 24)) as pilot:
+        await settle(pilot)
+        head = lines(app.screen.query_one("#gpus", RowsPane))[1]
+        assert head.count("gpus") > 1 and set(head.split()) <= {"host", "gpus", "util"}, head

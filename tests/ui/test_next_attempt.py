@@ -339,3 +339,40 @@ def test_values_are_quoted_for_a_shell_and_secrets_are_not_shown() -> None:
     assert set_options({"a.b": "x y", "c.d": "1"}) == "--set 'a.b=x y' --set c.d=1"
     assert set_options({"a.key": "s3cret"}, {"a.key": True}) == "--set a.key=YOUR-VALUE"
     assert question("a=b", live=False) == "Resume the run with a=b?"
+
+
+FEW = "4 rows are 1 step of 4 an epoch: training.total_epochs 3 ends the training after 3 of 20 steps"
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+    """What the check of the rows finds; it is asked for nothing else."""
+    found: list[Check] = []
+
+    def made(_plan: Any, _config: Any, *, entries: Any) -> list[Check]:
+        assert [entry.id for entry in entries] == ["data"]
+        return [Check("data.val_files", "ok", "8 rows"), *found]
+
+    monkeypatch.setattr("liverl.preflight.changed_rows.run_checks", made)
+    return found
+
+
+async def test_too_few_rows_are_warned_of_before_the_question(tmp_path: Path, rows: list[Check]) -> None:
+    rows.append(Check("data.train_files", "warn", FEW, fix="add rows"))
+    async with opened(make_run(tmp_path)) as screen:
+        screen.app.next_attempt.offer({"training.total_steps": "30"})
+        await screen.dialog()
+        assert f"Warning: data.train_files: {FEW}. To correct it: add rows." in screen.asked
+
+
+async def test_rows_that_cannot_be_trained_on_stop_no_run(tmp_path: Path, rows: list[Check]) -> None:
+    """The checks of an attempt are made once the one before has been stopped: that was too late."""
+    rows.append(Check("data.train_files", "fail", "has 4 rows, and training.train_batch_size is 64"))
+    async with opened(make_run(tmp_path)) as screen:
+        screen.app.next_attempt.offer({"training.total_epochs": "2"})
+        await screen.until(lambda: "training.train_batch_size is 64" in screen.text)
+        assert "nothing was changed: with training.total_epochs=2 a check fails" in screen.text
+        assert not isinstance(screen.app.screen, Confirm) and screen.source.asked == []
+        screen.app.next_attempt.offer({"training.save_freq": "3"})  # no matter of rows; and none is held up
+        await screen.dialog()
+        assert "Warning" not in screen.asked

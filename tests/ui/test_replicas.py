@@ -424,3 +424,18 @@ async def test_a_service_that_waits_says_waiting_once() -> None:
         await settle(pilot)
         rows = [row.text for row in app.screen.query_one(ReplicasPane).rows]
         assert any("◌ waiting for proxy to be ready" in " ".join(text.split()) for text in rows), rows
+
+
+@pytest.mark.parametrize(
+    ("state", "generation", "listed"),
+    [("waiting", 0, False), ("starting", 1, False), ("starting", 2, True), ("ready", 1, True)],
+)
+async def test_no_replica_is_in_a_proxy_that_has_not_started(
+    state: str, generation: int, listed: bool
+) -> None:
+    """Its list is written before it starts; the cell said ``in`` beside a proxy that waited for its environment."""
+    proxy = service("proxy", "proxy", state, generation=generation)
+    app = App(shown(replica(0), services=(proxy,)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert ("● in" in app.line("r0")) == listed, app.line("r0")

@@ -29,6 +29,7 @@ from liverl_tui.screens.compare import BOTH_FROM, CompareScreen
 from liverl_tui.screens.dashboard import Dashboard
 from liverl_tui.screens.runs import RunsScreen
 from liverl_tui.text.errors import CliError
+from liverl_tui.widgets.metrics import chart
 from liverl_tui.widgets.runs.curves import CurvesPane
 from liverl_tui.widgets.runs.differences import DifferencesPane
 from liverl_tui.widgets.runs.list import RunsPane
@@ -130,7 +131,7 @@ async def test_a_short_word_for_what_rewards_prove_says_the_same(root: Path, wid
             line = screen.line("rising")
             assert "…" not in line.split("0.703", 1)[1][:12], line
             if verdict == "nearly_solved":
-                assert "0.703 few fail " in line and "nearly all" not in line
+                assert "0.703 near solved " in line and "nearly all" not in line
             elif verdict == "solved":
                 assert "0.703 all solved " in line
 
@@ -165,7 +166,14 @@ async def test_the_best_reward_is_on_top_when_it_sorts(root: Path) -> None:
         assert screen.names[0] == "rising"
 
 
-async def test_two_marked_runs_are_compared(root: Path) -> None:
+async def test_two_marked_runs_are_compared(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[str, Any]] = []
+
+    def overlay(*lines: Any, **options: Any) -> Any:
+        drawn.append(options)
+        return chart.overlay(*lines, **options)
+
+    monkeypatch.setattr("liverl_tui.widgets.runs.curves.overlay", overlay)
     async with without_a_run(root) as screen:
         await screen.press("down", "down", "space", "space", "c")
         await screen.until(lambda: isinstance(screen.app.screen, CompareScreen) and "reward" in screen.text)
@@ -180,6 +188,7 @@ async def test_two_marked_runs_are_compared(root: Path) -> None:
         await screen.press("t")
         await screen.until(lambda: "over the time that training took" in curves.text)
         assert "no points" in curves.text, "these runs do not say how long their steps take"
+        assert drawn[-1]["places"](0, 2000, 2) == [900, 1800], "round on a clock"
         await screen.press("enter")
         await screen.until(lambda: not differences.display)
         await screen.press("escape", "escape")

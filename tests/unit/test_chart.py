@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 
 from liverl.observe.metrics.series import Series
 from liverl_tui.text.themes import DARK
+from liverl_tui.text.words import age
 from liverl_tui.widgets.base.cells import Row, changes, draw
-from liverl_tui.widgets.metrics.axes import number, round_span, step_window, ticks, value_bounds
+from liverl_tui.widgets.metrics.axes import (
+    COLUMNS,
+    number,
+    numbers,
+    round_span,
+    step_window,
+    ticks,
+    time_ticks,
+    value_bounds,
+)
 from liverl_tui.widgets.metrics.chart import (
     LABEL,
     ChartStyle,
@@ -244,6 +254,81 @@ def test_ticks_lie_inside_and_ascend(low: float, size: float, count: int) -> Non
     found = ticks(low, low + size, count)
     assert len(found) <= count and found == sorted(found)
     assert all(low < tick < low + size for tick in found)
+
+
+def test_ticks_between_neighbouring_floats_end() -> None:
+    low = 1e12
+    assert ticks(low, math.nextafter(low, math.inf), 8) == []
+
+
+@pytest.mark.parametrize(
+    "values, labels",
+    [
+        ((4000, 10_000, 7000), ["4k", "10k", "7k"]),
+        ((0, 12_500), ["0", "12.5k"]),
+        ((500_000, 1_000_000), ["0.5e6", "1e6"]),
+        ((0.0005, 0.001), ["0.0005", "0.001"]),
+        ((0.0002, 0.0004, 0.0008), ["2e-4", "4e-4", "8e-4"]),
+        ((-0.00015, 0, 0.0001), ["-1.5e-4", "0", "1e-4"]),
+        ((9000, 9990), ["9000", "9990"]),
+        ((12_345.5, 12_346), ["12345.5", "12346"]),  # in thousands these would be too long
+        ((0.15, 0.35, 0.55), ["0.15", "0.35", "0.55"]),
+        ((1e-30, 1e-29), ["0.1e-29", "1e-29"]),
+        ((math.inf, 1), ["inf", "1"]),
+        ((), []),
+    ],
+)
+def test_an_axis_has_one_unit(values: tuple[float, ...], labels: list[str]) -> None:
+    assert numbers(values) == labels
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e12), st.integers(0, 8))
+def test_labels_of_an_axis_are_short_and_say_its_values(low: float, size: float, count: int) -> None:
+    low, high = value_bounds(low, low + size)
+    values = [low, high, *ticks(low, high, count)]
+    labels = numbers(values)
+    assert all(0 < len(label) <= COLUMNS for label in labels)
+    units = {
+        re.sub(r"[-\d.]+", "", label.partition("e")[0]) + label.partition("e")[2] for label in labels
+    } - {""}
+    if labels != [number(value) for value in values]:
+        assert len(units) <= 1
+        for label, value in zip(labels, values, strict=True):
+            assert abs(float(label.replace("k", "e3")) - value) <= (high - low) / 400
+
+
+@pytest.mark.parametrize(
+    "low, high, count, found",
+    [
+        (0, 60, 3, [15, 30, 45]),
+        (0, 720, 8, [120, 240, 360, 480, 600]),
+        (23, 2000, 2, [900, 1800]),
+        (0, 40_000, 4, [10_800, 21_600, 32_400]),
+        (0, 400_000, 4, [86_400, 172_800, 259_200, 345_600]),
+        (0, 100, 0, []),
+        (0, math.inf, 3, []),
+    ],
+)
+def test_ticks_of_time_are_round_on_a_clock(low: float, high: float, count: int, found: list[float]) -> None:
+    assert time_ticks(low, high, count) == found
+
+
+@given(st.floats(0, 1e6), st.floats(0.01, 1e7), st.integers(1, 8))
+def test_ticks_of_time_lie_inside(low: float, size: float, count: int) -> None:
+    found = time_ticks(low, low + size, count)
+    assert len(found) <= count and found == sorted(found)
+    assert all(low < tick < low + size for tick in found)
+
+
+def test_curves_over_time_have_their_labels_at_round_times() -> None:
+    long = series(*range(2001), start=0)
+    axis = text(overlay([Line(long, "chart1", "A")], 70, 6, words=age, places=time_ticks))[-1]
+    assert axis.split() == ["└0s", "15m", "33m"]
+
+
+def test_the_values_at_a_chart_share_a_unit() -> None:
+    shown = text(picture(series(4000, 10_000), 40, 9, ChartStyle()))
+    assert [row.split()[0] for row in shown if "┤" in row] == ["10k", "8k", "6k", "4k"]
 
 
 class Given:

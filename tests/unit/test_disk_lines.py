@@ -8,6 +8,7 @@ from liverl.offline.checkpoints import CheckpointRow
 from liverl.offline.run_disk import DiskRow, RunDisk
 from liverl_tui.cli.checkpoints import _table
 from liverl_tui.text.disk import lines
+from liverl_tui.text.table import aligned_in
 
 
 def row(step: int, **more: object) -> CheckpointRow:
@@ -45,3 +46,14 @@ def test_the_reward_is_labelled_as_the_mean_of_three_steps(width: int) -> None:
     assert "REWARD (3 STEPS)  STATE" in head
     assert only.index("0.938") + len("0.938") == head.index("  STATE"), "the number is below its head"
     assert only.index("complete") == head.index("STATE")
+
+
+def test_a_long_word_of_the_last_cell_is_not_cut_where_it_fits_below() -> None:
+    """A command whose program has a long path was cut in two beside the table, and could not be copied."""
+    command = f"/opt/{'x' * 30}/liverl-tui clean run --trials"
+    rows = [("kind", "removed by"), ("trials", command)]
+    told = list(aligned_in(rows, 60))
+    assert told[1].startswith("trials  /opt/") and " ".join(told[1:]).split() == ["trials", *command.split()]
+    told = list(aligned_in(rows, 50))
+    assert told[1:] == ["trials", f"    {command.split()[0]}", "    clean run --trials"]
+    assert list(aligned_in([("kind", "why"), ("trials", "word " * 12)], 40))[1].startswith("trials  word")

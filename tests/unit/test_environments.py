@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.config.trusted_roots import ROOTS_VARIABLE
-from liverl.environments import BuildError, default_cache_dir, locking, resolve
+from liverl.environments import BuildError, default_cache_dir, locking, resolve, uv
 from liverl.environments.index import Redactor, pip_settings, uv_environment, uv_has_index
 from liverl.environments.resolve import MARKER, normalise_requirement
 from liverl.environments.uv import UvProgress
@@ -235,3 +237,47 @@ def test_nothing_is_built_where_another_user_could_put_files(
     monkeypatch.setenv(ROOTS_VARIABLE, "{")
     with pytest.raises(BuildError, match="is not a list of directories"):
         locking._require_own("verl", folder, lock)
+
+
+def test_compiled_files_are_counted(tmp_path: Path) -> None:
+    assert uv.compiled(tmp_path) == (0, 0)
+    package = tmp_path / "lib" / "python3.12" / "site-packages" / "p"
+    (package / "__pycache__").mkdir(parents=True)
+    for name in (
+        "a.py",
+        "b.py",
+        "c.txt",
+        "__pycache__/a.cpython-312.pyc",
+        "__pycache__/a.cpython-312.pyc.tmp",
+    ):
+        (package / name).touch()
+    assert uv.compiled(tmp_path) == (1, 2)
+    for name in ("x", "y", "z"):  # of an earlier version of the package
+        (package / "__pycache__" / f"{name}.pyc").touch()
+    assert uv.compiled(tmp_path) == (2, 2)
+
+
+async def test_while_uv_compiles_it_is_said_how_far(tmp_path: Path) -> None:
+    """uv says nothing meanwhile, for minutes on a slow disk: the stage stood at 85 % without a sign of life."""
+    folder = tmp_path / "env"
+    (folder / "__pycache__").mkdir(parents=True)
+    for name in ("a.py", "b.py", "__pycache__/a.pyc"):
+        (folder / name).touch()
+    told: list[tuple[str, float | None]] = []
+    os.mkfifo(go_on := tmp_path / "go-on")
+    script = f"echo Installed 2 packages in 1s; read -r _ < {go_on}; echo Bytecode compiled 2 files"
+    pipe = os.open(go_on, os.O_RDWR)
+
+    def progress(text: str, share: float | None) -> None:
+        told.append((text, share))
+        if text == "compiled 1 of 2 files":
+            os.write(pipe, b"\n")
+
+    try:
+        async with asyncio.timeout(60):
+            await uv.run_installer(["/bin/sh", "-c", script], {}, tmp_path, progress, compiles=folder)
+    finally:
+        os.close(pipe)
+    assert told[0] == ("installed 2 packages, compiling them", 0.85)
+    assert told[1:-1] and set(told[1:-1]) == {("compiled 1 of 2 files", 0.925)}
+    assert told[-1] == ("compiled 2 files", 1.0)

@@ -60,7 +60,7 @@ def test_each_glyph_that_a_dashboard_shows_is_in_its_help(picture: Path) -> None
 def test_each_short_word_for_a_course_is_in_the_help_of_the_runs() -> None:
     named = {mark for _, marks in LEGEND["runs"] for one in marks for mark in one.marks}
     assert {*_SHORT.values()} <= named
-    assert "few fail" in "\n".join(row.text for row in help_rows(("runs", "app")))
+    assert "near solved" in "\n".join(row.text for row in help_rows(("runs", "app")))
 
 
 def test_the_documents_name_the_field_for_trials_of_an_earlier_attempt() -> None:

@@ -16,6 +16,7 @@ from liverl_tui.widgets.base.meters import (
     history_width,
     level,
 )
+from liverl_tui.widgets.dashboard.trial_rows import TRIAL
 
 NOW = 1_790_000_000.0
 SHARES = st.floats(0, 1)
@@ -200,3 +201,32 @@ def test_columns_come_by_importance_and_stand_in_their_order() -> None:
 def test_chosen_columns_fit(width: int) -> None:
     columns = tuple(Column(str(i), "head", 5 + i, 7 - i, grows=i) for i in range(8))
     assert len(heads(choose(columns, width)).text) <= width + 1  # the gap behind the last one
+
+
+@given(
+    st.integers(20, 160),
+    st.sampled_from([c.name for c in TRIAL if c.value is not None]),
+    st.sampled_from("▲▼"),
+)
+def test_the_sign_of_the_order_cuts_no_head(width: int, name: str, sign: str) -> None:
+    chosen = choose(TRIAL, width)
+    shown, plain = heads(chosen, sorted_by=name, sign=sign).text, heads(chosen).text
+    assert len(shown) == len(plain)
+    assert shown.count(sign) == (name in {column.name for column, _ in chosen})
+    assert all(column.head in shown for column, columns in chosen if len(column.head) <= columns)
+
+
+def test_the_sign_of_the_order_stands_beside_its_head() -> None:
+    chosen = choose(
+        (Column("a", "step", 4, 0), Column("b", "reward", 6, 0, ">"), Column("c", "id", 4, 0)), 16
+    )
+    bold = {
+        name: "".join(
+            text for text, style in heads(chosen, sorted_by=name, sign="▼").spans if style == "strong"
+        )
+        for name in "abc"
+    }
+    assert bold == {"a": "step▼", "b": "▼reward", "c": "id▼ "}
+    assert heads(chosen, sorted_by="b", sign="▼").text == "step▼reward id   "
+    last = choose((Column("b", "reward", 6, 0), Column("c", "step", 4, 0)), 11)
+    assert heads(last, sorted_by="c", sign="▲").text == "reward▲step "

@@ -328,3 +328,20 @@ def test_the_text_says_why_no_replica_is_named_slow() -> None:
     few = "no replica is named slow: fewer than 8 answers: replica-1"
     assert few in _of_replicas({9000: (0.5,) * 12, 9001: (2.0,) * 7})
     assert not any("named slow" in line for line in _of_replicas({9000: (0.5,) * 12}))
+
+
+@pytest.mark.parametrize(
+    "total, labels",
+    [
+        (8, "0s 2s 4s 6s 8s"),
+        (590, "0s 120s 240s 360s 480s 590s"),
+        (720, "0s 2m 4m 6m 8m 10m 12m"),
+        (20_000, "0s 1h00m 2h00m 3h00m 4h00m 5h00m 5h33m"),
+    ],
+)
+def test_the_times_above_a_lane_are_round_and_in_one_unit(total: float, labels: str) -> None:
+    assert axis(0.0, total, 110).split() == labels.split()
+
+
+def test_a_moment_is_not_none() -> None:
+    assert [seconds_word(s) for s in (0, 0.01, 0.05, 0.4, 3)] == ["0s", "<0.1s", "0.1s", "0.4s", "3s"]

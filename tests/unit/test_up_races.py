@@ -18,6 +18,7 @@ from liverl.daemon import launch, waiting
 from liverl.daemon.launch import LaunchError, RunExists, RunHeld, create_run, start_or_join
 from liverl.daemon.waiting import Waiting
 from liverl.exit_codes import ExitCode
+from liverl.model import Check
 from liverl.observe import config_edits
 from liverl.plan.spec import Plan
 from liverl.procs.locks import lock_holder
@@ -202,12 +203,13 @@ def test_who_loses_the_race_for_a_name_shows_the_run(
 ) -> None:
     run_dir = tmp_path / "run"
 
-    def other(*_: Any) -> None:
+    def other(*_: Any) -> up._Checked:
         if meanwhile:
             run_dir.mkdir(exist_ok=True)
             (run_dir / "plan.json").touch()
         if where == "preflight":
             raise CliError("a port is held", ExitCode.PREFLIGHT)
+        return up._Checked([], {})
 
     def create(*_: Any) -> None:
         raise RunExists("exists already", ExitCode.USAGE)
@@ -225,3 +227,36 @@ def test_who_loses_the_race_for_a_name_shows_the_run(
     else:
         with pytest.raises((CliError, LaunchError)):
             up._from_config(options)
+
+
+def test_what_the_list_of_checks_suggests_is_set_and_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key closes the list; all is loaded and checked once more, before anything is made or started."""
+    seen: list[tuple[tuple[str, ...], dict[str, str]]] = []
+    loaded = SimpleNamespace(warnings=(), config=SimpleNamespace(ui=SimpleNamespace(keys={})))
+    target = SimpleNamespace(run_dir=Path("/no/such/run"), loaded=loaded, like=(), plan=lambda: None)
+
+    def checked(_plan: Any, _loaded: Any, options: UpOptions, by_key: dict[str, str]) -> up._Checked:
+        seen.append((options.sets, by_key))
+        return up._Checked([], {"ray.port": "0"} if len(seen) == 1 else {})
+
+    made: list[int] = []
+    monkeypatch.setattr("liverl_tui.cli.target.load_target", lambda _: target)
+    monkeypatch.setattr(up, "_require_trusted", lambda *_: None)
+    monkeypatch.setattr(up, "_preflight", checked)
+    monkeypatch.setattr(up, "_confirm", lambda *_: None)
+    monkeypatch.setattr(launch, "create_run", lambda *_: made.append(len(seen)))
+    monkeypatch.setattr(up, "_start", lambda _run, options, _text: len(options.sets))
+    assert up._from_config(UpOptions(sets=("data.seed=1",), detach=True)) == 2
+    assert seen == [(("data.seed=1",), {}), (("data.seed=1", "ray.port=0"), {"ray.port": "0"})]
+    assert made == [2]
+
+
+@pytest.mark.parametrize("by_key", [{}, {"ray.port": "0"}])
+def test_values_that_were_set_are_shown_before_the_run_starts(
+    monkeypatch: pytest.MonkeyPatch, by_key: dict[str, str]
+) -> None:
+    """With them no check fails or warns any more; the run began without anybody's word."""
+    fine = [Check("port 1", "ok", "free")]
+    monkeypatch.setattr(up, "_mode", lambda _: "interface")
+    assert up._opens(fine, UpOptions(), by_key) == bool(by_key)
+    assert not up._opens(fine, UpOptions(yes=True), by_key)

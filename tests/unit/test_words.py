@@ -126,8 +126,17 @@ def test_states_of_different_consequence_differ_in_glyph() -> None:
 @given(st.from_regex(r"[a-z]{1,12}([-_][a-z0-9]{1,4})?", fullmatch=True), st.integers(1, 20))
 def test_a_short_name_fits_and_keeps_its_number(name: str, width: int) -> None:
     shown = words.short_name(name, width)
-    assert len(shown) <= width
+    assert columns_of(shown) <= width
     assert shown == name or "…" in shown
+
+
+def test_a_wide_end_of_a_name_is_cut_by_columns() -> None:
+    assert [words.short_name("run-训练进程", width) for width in (8, 10, 11, 12)] == [
+        "run-训…",
+        "run-训练…",
+        "r…-训练进程",
+        "run-训练进程",
+    ]
 
 
 def test_siblings_stay_apart_in_a_narrow_column() -> None:

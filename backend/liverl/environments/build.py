@@ -216,4 +216,5 @@ async def _install(
         argv += ["--no-index"]
     # With hashes every package is in the lock, the requirements among them.
     asked = () if "--require-hashes" in pinned else ("--", *step.requirements)
-    await run_installer([*argv, *pinned, *asked], env, interpreter.parent, progress, step.installer)
+    folder = interpreter.parent
+    await run_installer([*argv, *pinned, *asked], env, folder, progress, step.installer, folder.parent)

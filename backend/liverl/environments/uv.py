@@ -22,6 +22,8 @@ from liverl.util.plural import quantity
 Progress = Callable[[str, float | None], None]
 
 _TAIL = 12  # lines of uv's output that an error quotes
+COMPILING = "compiling them"
+_LOOK_S = 2.0  # seconds between two looks at what is compiled, of which uv says nothing until the end
 _KILL_AFTER = 5.0  # seconds between TERM and KILL
 # Shares of a build's time, measured for LiteLLM (117 packages): preparing is the download.
 _RESOLVED, _PREPARED, _INSTALLED = 0.15, 0.8, 0.85
@@ -66,7 +68,7 @@ class UvProgress:
         if match := re.match(r"Prepared (\d+) packages?", text):
             return f"prepared {match[1]} packages", _PREPARED
         if match := re.match(r"Installed (\d+) packages?", text):
-            return f"installed {match[1]} packages, compiling them", _INSTALLED
+            return f"installed {quantity(int(match[1]), 'package')}, {COMPILING}", _INSTALLED
         if match := re.match(r"Bytecode compiled (\d+) files?", text):
             return f"compiled {match[1]} files", 1.0
         return None
@@ -96,12 +98,38 @@ class PipProgress:
         return None
 
 
+def compiled(folder: Path) -> tuple[int, int]:
+    """How many Python files below ``folder`` are compiled, and how many there are."""
+    done = total = 0
+    for place, _, names in os.walk(folder):
+        if place.endswith("__pycache__"):
+            done += sum(name.endswith(".pyc") for name in names)
+        else:
+            total += sum(name.endswith(".py") for name in names)
+    return min(done, total), total
+
+
+async def _tell_compiled(folder: Path, progress: Progress) -> None:
+    """Say every ``_LOOK_S`` seconds how far the compiling of an environment has come, until cancelled."""
+    while True:
+        done, total = await asyncio.to_thread(compiled, folder)
+        if done:
+            share = _INSTALLED + (1 - _INSTALLED) * done / total
+            progress(f"compiled {done:,} of {quantity(total, 'file')}", min(0.99, share))
+        await asyncio.sleep(_LOOK_S)
+
+
 async def run_installer(
-    argv: Sequence[str], env: dict[str, str], cwd: Path, progress: Progress, tool: Literal["uv", "pip"] = "uv"
+    argv: Sequence[str],
+    env: dict[str, str],
+    cwd: Path,
+    progress: Progress,
+    tool: Literal["uv", "pip"] = "uv",
+    compiles: Path | None = None,
 ) -> None:
     """Run one command of uv or pip to its end. Raises BuildError with its last lines when it fails.
 
-    A cancelled run leaves no process behind.
+    A cancelled run leaves no process behind. ``compiles``: the directory below which uv compiles at the end.
     """
     redact = Redactor(env)
     try:
@@ -118,6 +146,7 @@ async def run_installer(
     except OSError as error:
         raise BuildError(f"cannot start {tool}: {error.strerror}") from None
     tail: deque[str] = deque(maxlen=_TAIL)
+    looks: asyncio.Task[None] | None = None
     try:
         assert process.stdout is not None
         parser = UvProgress() if tool == "uv" else PipProgress()
@@ -128,10 +157,17 @@ async def run_installer(
             step = parser.take(line)
             if step is not None:
                 progress(*step)
+            if looks is not None and step is not None:
+                looks.cancel()
+            elif compiles is not None and step is not None and step[0].endswith(COMPILING):
+                looks = asyncio.create_task(_tell_compiled(compiles, progress))
         code = await process.wait()
     except BaseException:
         await asyncio.shield(_end(process))
         raise
+    finally:
+        if looks is not None:
+            looks.cancel()
     if code != 0:
         raise BuildError(_explain(argv, code, "\n".join(tail), tool), tuple(tail), tool)
 

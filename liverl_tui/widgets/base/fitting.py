@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from rich.cells import cell_len
 
+from liverl_tui.text.columns import columns_of
 from liverl_tui.widgets.base.cells import Row, Span
 
 Form = Sequence[Span]  # one wording of a part
@@ -131,13 +132,21 @@ def stepped(longest: int) -> int:
 
 
 def heads(chosen: Chosen, gap: int = 1, sorted_by: str = "", sign: str = "") -> Row:
-    """The row of column heads for the result of ``choose``. ``sign`` stands behind the head of ``sorted_by``."""
+    """The row of column heads for the result of ``choose``. ``sorted_by`` stands out, with ``sign`` behind its head; of
+    one that fills its column, in the gap before it, or in that behind it where it is on the left or the first."""
     row = Row()
-    for column, width in chosen:
-        head = column.head
+    for index, (column, width) in enumerate(chosen):
+        head, style, behind = column.head, "head", " " * gap
         if column.name == sorted_by and width:
-            head = head[: width - 1] + sign
-        row.add(head, "head", width, column.align).add(" " * gap, "head")
+            style = "strong"
+            if columns_of(head) < width:
+                head += sign
+            elif gap and index and (column.align == ">" or index == len(chosen) - 1):
+                before, _ = row.spans.pop()
+                row.add(before[: -len(sign)], "head").add(sign, style)
+            elif gap:
+                head, width, behind = head + sign, width + len(sign), behind[len(sign) :]
+        row.add(head, style, width, column.align).add(behind, "head")
     return row
 
 

@@ -20,7 +20,7 @@ from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
-from liverl_tui.widgets.base.fitting import Chosen, Column
+from liverl_tui.widgets.base.fitting import Chosen, Column, heads
 from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.meters import History, history_head
 from liverl_tui.widgets.dashboard import cpu_rows, gpu_rows, host_rows
@@ -62,6 +62,7 @@ class GpusPane(GridPane):
         self._spinning: dict[str, float] = {}
         self._sampled = 0.0
         self._hosts: dict[str, HostGpus] = {}  # by key, the worst first; none of a run on one host
+        self._host_tables: dict[int, Chosen] = {}  # by the width of the pane, of the newest snapshot
         self._open: set[str] = set()  # hosts whose GPUs are shown
 
     # -- facts
@@ -96,6 +97,7 @@ class GpusPane(GridPane):
             self._labels = {name: of_service(s, now) for name, s in self._services.items()}
 
     def _take_hosts(self, index: SnapshotIndex, now: float) -> None:
+        self._host_tables.clear()
         of: dict[str, list[tuple[GpuStatus, StatusLabel]]] = {
             node.name: [] for node in index.snapshot.nodes if node.name
         }
@@ -121,6 +123,8 @@ class GpusPane(GridPane):
                 self._spinning.setdefault(uuid, at)
             else:
                 self._spinning.pop(uuid, None)
+        for name, use in self._use_of_hosts({u: gpu.utilization for u, gpu in self._gpus.items()}).items():
+            self._history(f"{host_rows.HOST}{name}").add(at, use)
         if not self._gpus:
             cores = snapshot.host.cpu_count
             self._history(HOST).add(at, cpu_rows.share(snapshot.host.cpu_percent))
@@ -135,10 +139,22 @@ class GpusPane(GridPane):
         for sample in history:
             for uuid, gpu in sample.gpus.items():
                 self._history(uuid).add(sample.at, gpu.utilization)
+            for name, host_use in self._use_of_hosts(
+                {u: gpu.utilization for u, gpu in sample.gpus.items()}
+            ).items():
+                self._history(f"{host_rows.HOST}{name}").add(sample.at, host_use)
             self._history(HOST).add(sample.at, cpu_rows.share(sample.host.cpu))
             for name, use in sample.services.items():
                 self._history(name).add(sample.at, cpu_rows.share_of_service(use.cpu, cores))
         self.update()
+
+    def _use_of_hosts(self, use: dict[str, float | None]) -> dict[str, float]:
+        """The mean use of the GPUs of each host, of those that are listed now. ``use``: by UUID."""
+        of: dict[str, list[float]] = {}
+        for uuid, share in use.items():
+            if share is not None and (gpu := self._gpus.get(uuid)) is not None and gpu.node:
+                of.setdefault(gpu.node, []).append(share)
+        return {name: sum(shares) / len(shares) for name, shares in of.items()}
 
     def _history(self, key: str) -> History:
         return self._histories.setdefault(key, History())
@@ -257,12 +273,20 @@ class GpusPane(GridPane):
         """The column heads of the table of GPUs or services; that of the histories says which time they show. Those of
         hosts while all of them are folded."""
         if self._folds and not self._open:
-            return host_rows.gpu_head(self._host_names)
-        named = (
+            return heads(self._with_time(self._host_table(width)))
+        return self.heads_of(self._with_time(self.drawn_table(width)))
+
+    def _with_time(self, chosen: Chosen) -> Chosen:
+        """``chosen``, the head of the histories with the time that they show."""
+        return tuple(
             (replace(c, head=history_head(w, self._ended)) if c.name == "history" else c, w)
-            for c, w in self.drawn_table(width)
+            for c, w in chosen
         )
-        return self.heads_of(tuple(named))
+
+    def _host_table(self, width: int) -> Chosen:
+        if width not in self._host_tables:  # each line asks for it
+            self._host_tables[width] = host_rows.gpu_table(self._hosts.values(), self._host_names, width)
+        return self._host_tables[width]
 
     def cell_head(self, width: int) -> Row:
         """The heads above a cell."""
@@ -275,7 +299,8 @@ class GpusPane(GridPane):
     def row(self, key: str, width: int) -> Row:
         """One GPU or service as a line of the table; a host as a line of its own."""
         if key in self._hosts:
-            return host_rows.gpu_line(self._hosts[key], self._host_names)
+            table = self._host_table(width)
+            return host_rows.gpu_line(self._hosts[key], self._history_cells(key, table), table)
         chosen, facts = self.drawn_table(width), self.item(key)
         history = self._history_cells(key, chosen)
         if isinstance(facts, gpu_rows.GpuFacts):

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
 from liverl.model import GpuStatus, NodeStatus, ReplicaStatus
 from liverl.util.plural import quantity
+from liverl_tui.text.columns import columns_of
 from liverl_tui.text.node_words import of_node
 from liverl_tui.text.status_label import SERVING, StatusLabel
 from liverl_tui.text.words import count, one_line, percent, short_name
-from liverl_tui.widgets.base.cells import Row
-from liverl_tui.widgets.dashboard.gpu_rows import memory_share
+from liverl_tui.widgets.base.cells import Row, Span
+from liverl_tui.widgets.base.fitting import Chosen, Column, choose, stepped
+from liverl_tui.widgets.base.meters import WIDTHS, bar
+from liverl_tui.widgets.dashboard.gpu_rows import memory_share, with_history
 
 HOST = "host "  # the keys of rows of hosts begin so; neither a service nor a UUID has a space in its name
 CELL = 20  # columns of the narrowest host beside others, with the gap after it
 CELLS = 8  # GPUs that are shown one by one, the worst first
+_LEAST_STATE = 12  # columns of the state of a host on a line of its own
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
@@ -69,7 +74,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def gpu_cell(host: HostGpus, width: int) -> Row:
     """A host beside others, in ``width`` columns: ``n12 ▆▇▇▇▇▇▇█  94% ●``."""
     row, label = Row(), host.label
-    use = percent(_mean(gpu.utilization for gpu, _ in host.gpus))
+    use = percent(use_of(host))
     room = width - CELLS - 8
     row.add(short_name(host.name, max(1, room)), "text", max(1, room)).add(" ")
     row.spans += cells(host)
@@ -87,27 +92,119 @@ def gpu_cell_head(width: int) -> Row:
     )
 
 
-def gpu_line(host: HostGpus, names: int) -> Row:
-    """A host on a line of its own. ``names``: columns of the longest name."""
-    row, label = Row(), host.label
-    row.add(short_name(host.name, names), "text", names).add(" ")
-    row.spans += cells(host)
-    row.add(" ").add(percent(_mean(gpu.utilization for gpu, _ in host.gpus)), "text", 4, ">")
-    row.add(" ").add(percent(_mean(memory_share(gpu) for gpu, _ in host.gpus)), "text", 4, ">")
+def state_of(host: HostGpus) -> tuple[str, list[str]]:
+    """(state, the further kinds of problems of its GPUs) of a host, in words."""
+    label = host.label
+    return label.text, sorted({one.kind or one.words for _, one in host.gpus if one.problem and one != label})
+
+
+def gpu_table(hosts: Iterable[HostGpus], names: int, width: int) -> Chosen:
+    """The columns of hosts on lines of their own, in ``width`` columns. ``names``: columns of the longest name."""
+    longest = max(
+        (columns_of("  ".join([state, *kinds])) for state, kinds in map(state_of, hosts)), default=0
+    )
+    room = width - names - CELLS - 4 - 4 - 4  # beside what every line has, and the gaps
+    return with_history(choose(_gpu_columns(names, min(stepped(longest), max(_LEAST_STATE, room))), width))
+
+
+@lru_cache(maxsize=16)
+def _gpu_columns(names: int, state: int) -> tuple[Column, ...]:
+    return (
+        Column("host", "host", names, 0),
+        Column("gpus", "gpus", CELLS, 0),
+        Column("util", "util", 4, 0, ">"),
+        Column("bar", "", 8, 7),
+        Column("memory", "memory", 10, 4, ">"),
+        Column("share", "mem%", 4, 1, ">"),
+        Column("power", "power", 7, 3, ">"),
+        Column("temperature", "temp", 5, 5, ">"),
+        Column("state", "state", state, 2),
+        Column("history", "history", WIDTHS[-1], 6, grows=WIDTHS[0]),
+    )
+
+
+def gpu_line(host: HostGpus, history: str, chosen: Chosen) -> Row:
+    """A host on a line of its own: the means and sums over its GPUs. ``history``: as wide as in ``chosen``."""
+    row = Row()
+    for column, width in chosen:
+        match column.name:
+            case "gpus":
+                row.spans += cells(host)
+            case "bar":
+                filled, rest = bar(use_of(host), width)
+                row.add(filled, "meter").add(rest, "meter_off")
+            case "history":
+                row.add(history, "meter")
+            case "state":
+                _add_state(row, host, width)
+            case name:
+                text, style = _FIGURES[name](host)
+                row.add(short_name(text, width) if name == "host" else text, style, width, column.align)
+        row.add(" ")
+    return row
+
+
+def _add_state(row: Row, host: HostGpus, width: int) -> None:
+    state, kinds = state_of(host)
+    words = f"  {', '.join(kinds)}" if kinds else ""
+    row.add(state, host.label.style, min(width, columns_of(state)))
+    if (room := width - columns_of(state)) > 0:
+        row.add(words, "warn", room)
+
+
+def use_of(host: HostGpus) -> float | None:
+    """The mean utilization of the host's GPUs; None where none is known."""
+    return _mean(gpu.utilization for gpu, _ in host.gpus)
+
+
+def _figure(text: str | None) -> Span:
+    return ("n/a", "dim") if text is None else (text, "text")
+
+
+def _name(host: HostGpus) -> Span:
+    return host.name, "text"
+
+
+def _util(host: HostGpus) -> Span:
+    use = use_of(host)
+    return _figure(None if use is None else percent(use))
+
+
+def _share(host: HostGpus) -> Span:
+    share = _mean(memory_share(gpu) for gpu, _ in host.gpus)
+    return _figure(None if share is None else percent(share))
+
+
+def _memory(host: HostGpus) -> Span:
+    known = [
+        (gpu.memory_used, gpu.memory_total)
+        for gpu, _ in host.gpus
+        if gpu.memory_used is not None and gpu.memory_total is not None
+    ]
+    if not known:
+        return _figure(None)
+    used, total = (sum(column) / (1 << 30) for column in zip(*known, strict=True))
+    return _figure(f"{used:.0f}/{total:.0f}G")
+
+
+def _power(host: HostGpus) -> Span:
     power = [gpu.power_w for gpu, _ in host.gpus if gpu.power_w is not None]
-    row.add(" ").add(f"{sum(power) / 1000:.1f}kW" if power else "n/a", "text", 7, ">")
+    return _figure(f"{sum(power) / 1000:.1f}kW" if power else None)
+
+
+def _temperature(host: HostGpus) -> Span:
     hottest = max((gpu.temperature_c for gpu, _ in host.gpus if gpu.temperature_c is not None), default=None)
-    row.add(" ").add("n/a" if hottest is None else f"{hottest:.0f}°C", "text", 5, ">").add(" ")
-    row.add(label.text, label.style)
-    kinds = {one.kind or one.words for _, one in host.gpus if one.problem and one != label}
-    return row.add(f"  {', '.join(sorted(kinds))}", "warn") if kinds else row
+    return _figure(None if hottest is None else f"{hottest:.0f}°C")
 
 
-def gpu_head(names: int) -> Row:
-    """The heads of such lines."""
-    row = Row().add("host", "head", names).add(" ").add("gpus", "head", CELLS).add(" ")
-    row.add("util", "head", 4, ">").add(" ").add("mem%", "head", 4, ">").add(" ")
-    return row.add("power", "head", 7, ">").add(" ").add("temp", "head", 5, ">").add(" state", "head")
+_FIGURES = {
+    "host": _name,
+    "util": _util,
+    "share": _share,
+    "memory": _memory,
+    "power": _power,
+    "temperature": _temperature,
+}
 
 
 def replicas_words(replicas: Sequence[tuple[ReplicaStatus, StatusLabel]]) -> tuple[str, bool]:

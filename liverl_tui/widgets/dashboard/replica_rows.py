@@ -317,7 +317,7 @@ def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
     address = replica.address
     if snapshot.carrier_down is not None:
         return "○ down", "warn"
-    if not snapshot.has_list:
+    if not snapshot.has_list or _has_begun_no_list(snapshot):
         return UNKNOWN, "dim"
     if (
         replica.listed
@@ -327,6 +327,14 @@ def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
     ):
         return "▲ cool", "warn"  # the proxy has put it in cooldown after failures
     return ("● in", "text") if replica.listed else ("○ out", "text")
+
+
+def _has_begun_no_list(snapshot: Snapshot) -> bool:
+    """Whether what carries the trials has not started yet: no replica is in its list, whatever is written for it."""
+    carriers = [service for service in snapshot.services if service.kind == snapshot.carrier]
+    return bool(carriers) and all(
+        service.generation <= 1 and service.state in ("waiting", "starting") for service in carriers
+    )
 
 
 def _whole(value: float | None) -> str:

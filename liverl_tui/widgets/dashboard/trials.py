@@ -500,7 +500,15 @@ class TrialsPane(RowsPane):
             only_flagged=self._only_flagged and not self._table,
             unrecorded=self._unrecorded,
             ended=self._view.link == "ended",
+            trainer_ready=self._trainer_ready,
         )
+
+    @property
+    def _trainer_ready(self) -> bool:
+        """Whether a trainer of the run is ready; also where the run starts none."""
+        snapshot = self._view.snapshot
+        trainers = [s for s in snapshot.services if s.kind == "trainer"] if snapshot is not None else []
+        return not trainers or any(service.state == "ready" for service in trainers)
 
     @property
     def marked_services(self) -> list[str] | None:

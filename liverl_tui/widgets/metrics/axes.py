@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 COLUMNS = 7  # of the terminal: the widest number at an axis
 SPANS = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)  # round numbers of steps; also these times a power of ten
@@ -93,15 +94,59 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def numbers(values: Sequence[float]) -> list[str]:
+    """The labels of one axis, all in one unit, each in at most ``COLUMNS`` characters: ``4k`` beside ``10k``,
+    ``0.5e-3`` beside ``1e-3``. Where no unit tells them apart in so little room, each is as ``number`` says it."""
+    if not values or not all(map(math.isfinite, values)):
+        return [number(value) for value in values]
+    largest, span = max(map(abs, values)), max(values) - min(values)
+    power = math.floor(math.log10(largest)) if largest >= 1e-300 else 0
+    plain, thousands, powers = (0, ""), (3, "k"), (power, f"e{power}")
+    units = [powers, plain]
+    if 0.0009995 <= largest < 9_995:
+        units = [plain, powers]
+    elif 9_995 <= largest < 999_950:
+        units = [thousands, plain, powers]
+    for exponent, unit in units:
+        labels = [_in_unit(value, exponent, unit, span / 500) for value in values]
+        if all(0 < len(label) <= COLUMNS for label in labels):
+            return labels
+    return [number(value) for value in values]
+
+
+def _in_unit(value: float, power: int, unit: str, error: float) -> str:
+    """``value`` in units of ten to the ``power``, with as few digits as keep it within ``error``; "" if five do not."""
+    for digits in range(6):
+        text = f"{value / 10.0**power:.{digits}f}"
+        if abs(float(text) * 10.0**power - value) <= error:
+            text = text.rstrip("0").rstrip(".") if "." in text else text
+            return "0" if float(text) == 0 else text + unit
+    return ""
+
+
 def ticks(low: float, high: float, count: int) -> list[float]:
     """Return at most ``count`` round values strictly between ``low`` and ``high``, ascending, evenly spaced."""
     step = _round_step((high - low) / (count + 1)) if count > 0 else None
     if step is None or not math.isfinite(low / step):
         return []
-    values: list[float] = []
-    value = (math.floor(low / step) + 1) * step
-    while value < high - step / 1000 and len(values) < count:
-        if value > low + step / 1000:
-            values.append(0.0 if abs(value) < step / 1000 else value)
-        value += step
-    return values
+    first = math.floor(low / step) + 1
+    # Counted, not added up: between two floats that are neighbours, a step added to one may leave it as it is.
+    inside = [
+        v for n in range(count + 2) if low + step / 1000 < (v := (first + n) * step) < high - step / 1000
+    ]
+    return [0.0 if abs(value) < step / 1000 else value for value in inside[:count]]
+
+
+TIMES = (1, 2, 5, 10, 15, 30)  # round numbers of seconds, and of minutes
+_HOURS = (1, 2, 3, 6, 12, 24)
+
+
+def time_ticks(low: float, high: float, count: int) -> list[float]:
+    """As ``ticks``, for seconds: whole multiples of what is round on a clock, such as 15 s, 2 min or 6 h."""
+    if count <= 0 or not math.isfinite(high - low):
+        return []
+    least = (high - low) / (count + 1)
+    steps = (*TIMES, *(60 * t for t in TIMES), *(3600 * h for h in _HOURS))
+    step = next((step for step in steps if step >= least), math.ceil(least / 86400) * 86400)
+    first = math.floor(low / step) + 1
+    return [float(n * step) for n in range(first, math.ceil(high / step))][:count]

@@ -14,13 +14,25 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from liverl_tui.widgets.base.cells import Span, fit
-from liverl_tui.widgets.metrics.axes import COLUMNS, log_bounds, number, step_window, ticks, value_bounds
+from liverl_tui.widgets.metrics.axes import (
+    COLUMNS,
+    log_bounds,
+    number,
+    numbers,
+    step_window,
+    ticks,
+    value_bounds,
+)
 
 LABEL = COLUMNS + 1  # columns of a label at the value axis, and of the blank after it
 # [column 0..1][row 0..3] of a dot in a cell: its bit in the braille character, U+2800 + bits
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 # [column][first row][last row]: the bits of all dots from first to last row
 _STROKES = tuple(tuple(tuple(sum(dots[a : b + 1]) for b in range(4)) for a in range(4)) for dots in _DOTS)
+
+Places = Callable[
+    [float, float, int], Sequence[float]
+]  # what has a label, strictly between two, at most so many
 
 
 class Points(Protocol):
@@ -257,10 +269,11 @@ def overlay(
     log: bool = False,
     cursor: int | None = None,
     words: Callable[[float], str] = "{:.0f}".format,
+    places: Places = ticks,
 ) -> list[list[Span]]:
     """Return several lines in one chart: ``height`` rows of ``width`` columns. Where they overlap, the first one is
     seen, and of the points that share a column of dots their mean: ranges would hide the lines behind them. ``words``:
-    what a place of the axis below is called."""
+    what a place of the axis below is called; ``places``: which of them have a label."""
     room_x, room_y = width - LABEL - 1 - _LETTERS, height - 1
     lines = [line for line in lines if line.points.steps]
     if room_x < 4 or room_y < 1:
@@ -294,7 +307,7 @@ def overlay(
         spans += _cells([(cells[y], style) for cells, style in layers], marked)
         end = letters.get(y)
         rows.append([*spans, (f" {end.letter}", end.style) if end is not None else (" " * _LETTERS, "text")])
-    axis = _step_axis(width - _LETTERS, room_x, start, span, marked, cursor, words)
+    axis = _step_axis(width - _LETTERS, room_x, start, span, marked, cursor, words, places)
     return [*rows, [*axis, (" " * _LETTERS, "text")]]
 
 
@@ -332,17 +345,14 @@ def _empty(why: str, width: int, height: int) -> list[list[Span]]:
 def _value_labels(height: int, low: float, high: float, log: bool) -> dict[int, str]:
     """Return row -> label: the bounds, and round values between them, at least one row without a label apart."""
 
-    def text(value: float) -> str:
-        if not log:
-            return number(value)
-        return number(10.0**value) if -300 < value < 300 else f"1e{value:.0f}"
-
-    labels = {height - 1: text(low), 0: text(high)}
+    values = {height - 1: low, 0: high}
     for value in ticks(low, high, height // 4):
         y = round((high - value) / (high - low) * (height - 1))
-        if all(abs(y - other) >= 2 for other in labels):
-            labels[y] = text(value)
-    return labels
+        if all(abs(y - other) >= 2 for other in values):
+            values[y] = value
+    if log:  # decades have no unit in common
+        return {y: number(10.0**v) if -300 < v < 300 else f"1e{v:.0f}" for y, v in values.items()}
+    return dict(zip(values, numbers(list(values.values())), strict=True))
 
 
 def _cells(layers: Sequence[tuple[bytearray, str]], marked: int | None) -> list[Span]:
@@ -377,11 +387,12 @@ def _step_axis(
     marked: int | None,
     cursor: int | None,
     words: Callable[[float], str] = "{:.0f}".format,
+    places: Places = ticks,
 ) -> list[Span]:
     """Return the row of the step axis: first and last step, round steps between them, and the cursor's step.
 
     ``room``: columns of the plot. ``marked``: the cursor's column, if it is in the window. ``words``: what a place is
-    called.
+    called. ``places``: those with a label, of at most so many between two.
     """
     end_step = start + span - 1
     mark, place = "", 0
@@ -402,7 +413,7 @@ def _step_axis(
         _write(line, 0, left)
     if room > taken + len(right) + 2 and free(room - len(right), right):
         _write(line, room - len(right), right)
-    for tick in ticks(start, end_step, room // 20):
+    for tick in places(start, end_step, room // 20):
         label = words(tick)
         at = column_of(round(tick), start, span, 2 * room) // 2
         fits = taken + 2 <= at <= room - len(right) - len(label) - 2

@@ -12,7 +12,7 @@ from liverl_tui.text.comparison import LETTERS, parting_words, title_partings
 from liverl_tui.text.words import age, cut, one_line
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.pane import Pane
-from liverl_tui.widgets.metrics.axes import number
+from liverl_tui.widgets.metrics.axes import number, time_ticks
 from liverl_tui.widgets.metrics.chart import Line, overlay
 from liverl_tui.widgets.metrics.grid import beside, exactly, places, side_by_side
 
@@ -126,7 +126,7 @@ class CurvesPane(Pane):
         if entry is None or entry[0] != state:
             log, lines = curve.name in self._log, self._lines(curve)
             drawn = (
-                overlay(lines, width, height - 1, log=log, words=age)
+                overlay(lines, width, height - 1, log=log, words=age, places=time_ticks)
                 if self.over_time
                 else overlay(lines, width, height - 1, log=log)
             )

@@ -29,7 +29,7 @@ def state_of(run: RunListed) -> Span:
 
 
 # What a column of ten has room for: whole words, which are as true as the longer ones.
-_SHORT = {"too early to say": "too early", "no clear trend": "unclear", "nearly all solved": "few fail"}
+_SHORT = {"too early to say": "too early", "no clear trend": "unclear", "nearly all solved": "near solved"}
 
 
 def reward_of(run: RunListed) -> str:
@@ -71,7 +71,7 @@ _COLUMNS = (
     Column(
         "course",
         "learning?",
-        10,
+        11,
         1,  # as the reward itself: two numbers alone look like a rise
         value=lambda run: run.reward_words or None,
         label="what its rewards prove",

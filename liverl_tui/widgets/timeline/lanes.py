@@ -10,7 +10,7 @@ from typing import NamedTuple
 from liverl_tui.text.words import age
 from liverl_tui.widgets.base.cells import Span
 from liverl_tui.widgets.base.meters import level
-from liverl_tui.widgets.metrics.axes import ticks
+from liverl_tui.widgets.metrics.axes import time_ticks
 
 
 class Look(NamedTuple):
@@ -126,8 +126,8 @@ def axis(begin: float, end: float, width: int) -> str:
     taken, stop = 2, width - len(last)
     if stop > 4:
         line[stop:] = last
-    for tick in ticks(0.0, total, max(1, width // 16)):
-        word = seconds_word(tick)
+    for tick in time_ticks(0.0, total, max(1, width // 16)):
+        word = age(tick) if total >= 600 else seconds_word(tick)  # as ``last``: minutes, or seconds
         at = round(tick / total * width)
         if taken + 1 <= at and at + len(word) + 1 <= stop:
             line[at : at + len(word)] = word
@@ -136,7 +136,9 @@ def axis(begin: float, end: float, width: int) -> str:
 
 
 def seconds_word(seconds: float) -> str:
-    """A span of time in at most six columns: ``0.4s``, ``62s``, ``12m``, ``3h05m``."""
+    """A span of time in at most six columns: ``<0.1s``, ``0.4s``, ``62s``, ``12m``, ``3h05m``."""
+    if 0 < seconds < 0.05:
+        return "<0.1s"  # not none
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0s", "s")
     return f"{seconds:.0f}s" if seconds < 600 else age(seconds)
