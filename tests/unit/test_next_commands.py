@@ -16,6 +16,7 @@ from liverl.rundir.index import RunInfo, RunLookupError
 from liverl.rundir.layout import DeadBackend, RunDir
 from liverl_tui.cli import main as cli
 from liverl_tui.cli import make_smoke, up
+from liverl_tui.cli.before_start import confirm
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.text.errors import CliError
 
@@ -53,7 +54,7 @@ def confirmed(monkeypatch: pytest.MonkeyPatch, given: UpOptions = GIVEN) -> None
     monkeypatch.setattr(up.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(up.sys.stdin, "readline", lambda: "\n", raising=False)
     loaded = load_config(env={}, sets=("run.name=n",))
-    assert up._confirm(make_plan(loaded, Path("/r/p/n")), loaded.config, given)
+    assert confirm(make_plan(loaded, Path("/r/p/n")), loaded.config, given)
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, run_dir: Path, given: UpOptions = GIVEN) -> None:
