@@ -174,12 +174,13 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
     from liverl.control.history import last_events
     from liverl.model import SCHEMA
     from liverl.offline.left import standing
+    from liverl.offline.recorded import recorded
     from liverl.offline.run import OfflineRun
     from liverl_tui.cli.plain import EventLines
 
     result = run.read_result()
     events = last_events(run.path, LAST_EVENTS)
-    snapshot = run.read_snapshot() if live else OfflineRun(run.path).poll()
+    snapshot = recorded(run) if live else OfflineRun(run.path).poll()
     if as_json:
         fields: dict[str, Any] = {
             "run": run.name,

@@ -69,6 +69,14 @@ def events_after(run_dir: Path, seq: int) -> list[Event]:
         return []
 
 
+def events_of_attempt(run_dir: Path) -> list[Event]:
+    """The events of the newest attempt, oldest first. Only the end of the file is read. Empty if it cannot be read."""
+    try:
+        return list(takewhile(lambda event: event.kind != STARTED, _newest_first(run_dir)))[::-1]
+    except OSError:
+        return []
+
+
 def _newest_first(run_dir: Path) -> Iterator[Event]:
     """The events, newest first, read from the end of the file as they are consumed. Raises OSError."""
     decoder = JsonDecoder(Event)

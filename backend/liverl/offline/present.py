@@ -5,6 +5,7 @@ from __future__ import annotations
 from liverl.control.blocking import Connection
 from liverl.control.messages import BackendDead, BackendOfOther
 from liverl.model import Snapshot
+from liverl.offline.recorded import recorded
 from liverl.offline.run import OfflineRun
 from liverl.rundir.layout import RunDir
 
@@ -20,6 +21,6 @@ def present(run: RunDir) -> tuple[Snapshot | None, bool]:
         with Connection(run.path) as connection:
             return connection.snapshot(), True
     except BackendOfOther:
-        return run.read_snapshot(), True
+        return recorded(run), True
     except BackendDead:
         return OfflineRun(run.path).poll(), False

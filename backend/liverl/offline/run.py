@@ -39,6 +39,7 @@ from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.trials.script_sampling import script_sampling
 from liverl.offline.readings import FileReadings
+from liverl.offline.recorded import newest_alerts
 from liverl.offline.services import (
     OrphanedServices,
     orphaned_proxy,
@@ -193,7 +194,9 @@ class OfflineRun:
         if snapshot.awaits_closing:
             phase = f"training is complete; {snapshot.phase}"
             snapshot = msgspec.structs.replace(snapshot, phase=phase)
-        symptoms = self._symptoms(snapshot, (*base.symptoms, *base.muted))
+        stand = newest_alerts(self.run_dir, last)
+        named = {one.id for one in stand}
+        symptoms = self._symptoms(snapshot, (*stand, *(s for s in base.muted if s.id not in named)))
         mute = plan.settings.mute if plan is not None else ()
         return msgspec.structs.replace(
             snapshot,

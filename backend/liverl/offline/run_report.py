@@ -22,6 +22,7 @@ from liverl.model import Snapshot
 from liverl.observe.hung_stacks import saved_in
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.present import present
+from liverl.offline.recorded import recorded
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.copied import as_here, made_in
 from liverl.rundir.layout import RunDir
@@ -121,7 +122,7 @@ def _present(run: RunDir) -> tuple[Snapshot | None, bool, str]:
     try:
         return *present(run), ""
     except ControlError as error:
-        return run.read_snapshot(), False, str(error)
+        return recorded(run), False, str(error)
 
 
 def _running(run: RunDir, state: Snapshot) -> str:
