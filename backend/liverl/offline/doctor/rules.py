@@ -28,12 +28,14 @@ _POLLS = 4096  # reads of a metrics file at most; one takes 4 MiB
 
 class Judged(msgspec.Struct, frozen=True):
     """What rules say. ``alerts``: warnings and worse; ``notes``: what is worth to know and no fault; ``problem``: why
-    they could not be asked, empty if they were; ``missed``: what was not looked at, in words."""
+    they could not be asked, empty if they were; ``missed``: what was not looked at, in words; ``run``: the state of the
+    run of this program that they are about, None without one."""
 
     alerts: tuple[Explanation, ...] = ()
     notes: tuple[Explanation, ...] = ()
     problem: str = ""
     missed: tuple[str, ...] = ()
+    run: Snapshot | None = None
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -106,6 +108,7 @@ def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
     )  # that is the cause, which the result has
     judged = _judged(alerts, str(run.path), str(run.path))
     left = _left_behind(now)
+    judged = msgspec.structs.replace(judged, run=now)
     if left is not None:
         judged = msgspec.structs.replace(judged, alerts=(left, *judged.alerts))
     return judged, [of_run(now.trials, run.path)]
