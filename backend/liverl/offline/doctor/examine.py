@@ -18,7 +18,7 @@ from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
-from liverl.offline.doctor.ended_anyhow import ends_untold
+from liverl.offline.doctor.ended_anyhow import ends_untold, only_of_ray
 from liverl.offline.doctor.ends import end_of_metrics_not_told, end_of_trials_not_told
 from liverl.offline.doctor.inputs import Input, collect, exit_of, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
@@ -137,6 +137,9 @@ def examine(
     passed = errors_passed(reading.records, verdict, matcher)
     untold = ends_untold(reading.records, verdict, matcher)
     quoted = [one for one in (passed, untold) if one is not None]
+    of_ray = (
+        None if run is not None or verdict.explanations else only_of_ray(log.log for log in reading.records)
+    )
     return Examination(
         verdict,
         files,
@@ -148,6 +151,7 @@ def examine(
             *(reading.notes(now) if verdict.cause is None and not silent else ()),
             *([recovered] if (recovered := recovered_note(again, verdict)) is not None else []),
             *quoted,
+            *([of_ray] if of_ray is not None else []),
         ),
         left_out,
         now,
