@@ -72,8 +72,8 @@ UNTOLD = "no failure was found; actors or nodes of Ray ended, meant to or not (s
 ONLY = "no failure was found; only logs of Ray itself were read (see the notes)"
 # Ray 2.60: the raylet of a driver was killed; the driver called an actor, an idle one called a task later.
 OWNER_GONE = (
-    "The actor is dead because its owner has died. Owner Id: 01000000ffff Owner Ip address: 192.0.2.2 Owner worker exit "
-    "type: SYSTEM_ERROR Worker exit detail: Owner\\'s node has crashed."
+    "The actor is dead because its owner has died. Owner Id: 01000000ffff Owner Ip address: 192.0.2.2 Owner worker "
+    "exit type: SYSTEM_ERROR Worker exit detail: Owner\\'s node has crashed."
 )
 UNAVAILABLE = (
     "[2026-12-01 03:07:07,278 W 5687 5992] normal_task_submitter.cc:459: The worker failed to receive a response from "
