@@ -123,3 +123,17 @@ def test_of_an_attempt_without_a_snapshot_the_alerts_are_those_of_its_events(tmp
     run = lost(tmp_path, attempt=2)
     assert [alert.id for alert in of_poll(run)] == [LATE.id]
     assert [alert.id for alert in of_recorded(run)] == ["replica_late:r9"], "as the attempt before it ended"
+
+
+@pytest.mark.parametrize("end", ["", "the run failed: trainer: the disk is full"], ids=["killed", "ending"])
+def test_why_a_run_without_a_result_was_ending_is_told_by_its_events(tmp_path: Path, end: str) -> None:
+    """The disk was full, so that the result could not be written: it read as if the backend had crashed."""
+    run = lost(tmp_path)
+    if end:
+        with run.events.open("ab") as file:
+            file.write(msgspec.json.encode(Event(99, 180.0, "run_failed", end, "error")) + b"\n")
+    state = OfflineRun(run.path).poll()
+    assert state is not None and state.phase.startswith(f"{end}; backend died " if end else "backend died ")
+    assert ("before it could write the result" in state.phase) == bool(end)
+    (listed,) = json.loads(run_cli("ls", "--json", "--run-root", tmp_path).stdout)
+    assert (listed["state"], listed["cause"]) == ("lost", end)

@@ -14,6 +14,7 @@ from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
 STARTED = "run_started"  # the event that begins an attempt
+_VERDICTS = ("run_failed", "run_unfinished", "run_done")  # what a run is about to end as
 READY = "run_ready"  # all services that the run needs were ready for the first time in the attempt
 
 
@@ -51,6 +52,13 @@ def last_step_told(run_dir: Path) -> int | None:
         return next((step for step in steps if isinstance(step, int)), None)
     except OSError:
         return None
+
+
+def end_told(run_dir: Path) -> str:
+    """Why the newest attempt has begun to end, as its events tell it: ``the run failed: trainer: exit 1``; "" if none
+    does."""
+    told = (event.text for event in reversed(events_of_attempt(run_dir)) if event.kind in _VERDICTS)
+    return next(told, "")
 
 
 def last_events(run_dir: Path, count: int) -> list[Event]:

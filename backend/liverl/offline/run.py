@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from liverl.control.history import end_told
 from liverl.diagnose.advice import Means, fitted, means
 from liverl.diagnose.catalogue.metrics import reward_flat
 from liverl.diagnose.catalogue.rules import FILE_RULES
@@ -62,6 +63,7 @@ from liverl.version import __version__
 T = TypeVar("T")
 LAST_LOOK = "as of the backend's last look"  # of an alert that nothing has judged since
 _RANKS = {"critical": 0, "warning": 1, "info": 2}
+NO_RESULT = ", before it could write the result"
 NAMED = 3  # services of which the names are said; of more, their number
 _ENDED = ("done", "failed", "stopped")
 
@@ -104,6 +106,7 @@ class OfflineRun:
         self._parser = _Cached(lambda: engine_parser(self.run_dir), run.config)
         self._sampling = _Cached(lambda: script_sampling(self.run_dir), run.config)
         self._event = _Cached(self._read_event, run.events)
+        self._end = _Cached(lambda: end_told(self.run_dir), run.events)
         self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
         self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
         self._files = FileReadings(self.run_dir)
@@ -156,7 +159,16 @@ class OfflineRun:
             at=now,
             run_dir=str(self.run_dir),
             state=state,
-            phase=_phase(state, result, host, alive, now - died_at, bool(history.attempt or last), services),
+            phase=_phase(
+                state,
+                result,
+                host,
+                alive,
+                now - died_at,
+                bool(history.attempt or last),
+                services,
+                self._end.get() if result is None else "",
+            ),
             attempt=max(base.attempt, history.attempt),
             backend=_backend(base, record),
             started_at=history.attempt_started_at
@@ -372,7 +384,9 @@ def _phase(
     silent: float,
     began: bool,
     services: Sequence[ServiceStatus],
+    end: str,
 ) -> str:
+    """``end``: why it has begun to end, as its events tell it; "" if none does."""
     where = f"on host {host}" if host != hostname() else ""
     if result is not None:
         return result.summary or state
@@ -381,7 +395,8 @@ def _phase(
     if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
     left = _left_words(services) if state == "unsupervised" else "no service is left"
-    died = f"backend died {_ago(silent)} ago; {left}"
+    died = f"backend died {_ago(silent)} ago{NO_RESULT if end else ''}; {left}"
+    died = f"{end}; {died}" if end else died
     return f"{where}: no heartbeat for {_ago(silent)}" if where else died
 
 

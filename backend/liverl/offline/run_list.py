@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from liverl.control.history import end_told
 from liverl.model import Result, RewardCourse, Rewards, UnixTime
 from liverl.observe.metrics.rewards import RewardHistory, course_words, ends_words
 from liverl.offline.left import settled
@@ -131,7 +132,7 @@ def listed(info: RunInfo) -> RunListed:
         rewards.last if rewards is not None else None,
         until - began if until is not None and began is not None and until >= began else None,
         _model(run),
-        _halted(info) or (result.cause.text if result is not None and result.cause is not None else ""),
+        _cause(info, result),
         now is not None and now.smoke,
         best.best if best is not None else None,
         best.best_step if best is not None else None,
@@ -141,6 +142,13 @@ def listed(info: RunInfo) -> RunListed:
         else None,
         result.attempt if result is not None else now.attempt if now is not None else None,
     )
+
+
+def _cause(info: RunInfo, result: Result | None) -> str:
+    """Why it failed, which only its events tell where no result could be written; or why its backend answers nobody."""
+    if result is None and info.state in ("lost", "orphaned"):
+        return end_told(info.run_dir)
+    return _halted(info) or (result.cause.text if result is not None and result.cause is not None else "")
 
 
 def _halted(info: RunInfo) -> str:
