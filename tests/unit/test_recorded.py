@@ -20,7 +20,7 @@ from liverl.offline.recorded import recorded
 from liverl.offline.run import LAST_LOOK, OfflineRun
 from liverl.offline.run_report import RunReport
 from liverl.offline.state import snapshot
-from liverl.rundir.layout import RunDir
+from liverl.rundir.layout import RunDir, hostname
 from liverl.snapshot_json import encode_snapshot
 
 IDLE = Symptom("replica_idle:r1", "warning", "r1 is idle", "it has run no request", "look", since=50.0)
@@ -129,6 +129,9 @@ def test_of_an_attempt_without_a_snapshot_the_alerts_are_those_of_its_events(tmp
 def test_why_a_run_without_a_result_was_ending_is_told_by_its_events(tmp_path: Path, end: str) -> None:
     """The disk was full, so that the result could not be written: it read as if the backend had crashed."""
     run = lost(tmp_path)
+    last = run.read_snapshot()
+    assert last is not None
+    run.snapshot.write_bytes(encode_snapshot(replace(last, backend=replace(last.backend, host=hostname()))))
     if end:
         with run.events.open("ab") as file:
             file.write(msgspec.json.encode(Event(99, 180.0, "run_failed", end, "error")) + b"\n")
