@@ -307,9 +307,10 @@ def show_command(
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK
+    from liverl.offline.replica_names import names_of
     from liverl_tui.cli.trials_table import shown_lines
 
-    _print(shown_lines(found, time.time()))
+    _print(shown_lines(found, time.time(), names_of(state)))
     return ExitCode.OK
 
 

@@ -37,10 +37,10 @@ from liverl.model import (
 from liverl.observe.metrics.rewards import judged_anew
 from liverl.observe.trials.cut_off import cut_off, may_end
 from liverl.observe.trials.engine_parser import engine_parser
-from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.trials.script_sampling import script_sampling
 from liverl.offline.readings import FileReadings
 from liverl.offline.recorded import newest_alerts
+from liverl.offline.replica_names import names_of
 from liverl.offline.services import (
     OrphanedServices,
     orphaned_proxy,
@@ -223,7 +223,7 @@ class OfflineRun:
         ``report.md``: a record that was written after its last look changes no share any more."""
         if base.result is not None and base.step_time is not None:
             return base.step_time
-        names = replica_names(services, base.replicas)
+        names = names_of(msgspec.structs.replace(base, services=services, run_dir=str(self.run_dir)))
         return step_time(self._files.recent, trials, names, self._means()) or base.step_time
 
     def _means(self) -> Means:
