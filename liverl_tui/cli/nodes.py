@@ -13,6 +13,7 @@ from liverl.util.unicode_text import encode_json
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
 from liverl_tui.cli.run_to_read import run_to_read
+from liverl_tui.cli.state_to_read import state_to_read
 from liverl_tui.text.node_words import figures_words
 
 
@@ -27,10 +28,8 @@ def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int
     Figures that are over 20 s old show their age. The list is empty for a run on one host, and for one of a launch
     script.
     """
-    from liverl.offline.present import present
-
     found = run_to_read(run, run_root)
-    snapshot, live = present(found)
+    snapshot, live = state_to_read(found)
     nodes = () if snapshot is None else snapshot.nodes
     if as_json:
         echo(encode_json(msgspec.to_builtins(nodes)).decode())

@@ -21,6 +21,7 @@ from liverl.util.plural import plural
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
 from liverl_tui.cli.run_to_read import run_to_read
+from liverl_tui.cli.state_to_read import LAST_WRITTEN, age_words, say_silent
 from liverl_tui.text.as_typed import as_typed
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import step_of
@@ -52,7 +53,7 @@ def status_command(
 ) -> int:
     """Show the current state of a run, or the last known state of a run that has ended."""
     from liverl.control.blocking import Connection
-    from liverl.control.messages import BackendDead, BackendOfOther
+    from liverl.control.messages import BackendDead, BackendOfOther, BackendSilent
 
     if prometheus and (as_json or watch):
         raise click.UsageError("--prometheus goes with neither --json nor --watch")
@@ -71,6 +72,9 @@ def status_command(
                 _redraw(connection)
     except BackendOfOther as error:
         _show_files(run_dir, str(error), as_json, compact=watch, live=True)
+    except BackendSilent as error:
+        _show_files(run_dir, str(error), as_json, compact=watch, live=True, silent=True)
+        return ExitCode.FAILED
     except BackendDead as error:
         _show_files(run_dir, str(error), as_json, compact=watch)
         return ExitCode.NO_RUN if watching and run_dir.read_result() is None else ExitCode.OK
@@ -80,13 +84,16 @@ def status_command(
 def _metrics(run: RunDir) -> int:
     """Print the metrics of a run, of one without a backend those of its last state."""
     from liverl.exposition.series import exposition
-    from liverl.offline.present import present
+    from liverl.offline.present import present_or_recorded
 
-    snapshot, live = present(run)
-    if snapshot is None:
+    snapshot, live, silent = present_or_recorded(run)
+    if silent:
+        say_silent(silent, snapshot)
+    elif snapshot is None:
         raise CliError(f"no state of run {run.name} is recorded in {run.path}", ExitCode.FAILED)
-    echo_exact(exposition(snapshot, live=live).decode(), nl=False)
-    return ExitCode.OK
+    if snapshot is not None:
+        echo_exact(exposition(snapshot, live=live).decode(), nl=False)
+    return ExitCode.FAILED if silent else ExitCode.OK
 
 
 def _can_redraw() -> bool:
@@ -165,29 +172,47 @@ def _blocks(connection: Connection, as_json: bool) -> None:
 # -- without a backend
 
 
-def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bool = False) -> None:
+def _show_files(
+    run: RunDir, why: str, as_json: bool, *, compact: bool, live: bool = False, silent: bool = False
+) -> None:
     """Print what the files record of a run whose backend does not run, or does not answer this user. ``why``: the
     reason; ``compact``: JSON in one line; ``live``: the backend runs, and what it has written is newer than what can be
-    seen from outside."""
+    seen from outside; ``silent``: it answers nobody, which is an error."""
     import msgspec
 
     from liverl.control.history import last_events
     from liverl.model import SCHEMA
     from liverl.offline.left import standing
+    from liverl.offline.recorded import recorded
     from liverl.offline.run import OfflineRun
     from liverl_tui.cli.plain import EventLines
 
     result = run.read_result()
     events = last_events(run.path, LAST_EVENTS)
-    snapshot = run.read_snapshot() if live else OfflineRun(run.path).poll()
+    snapshot = recorded(run) if live else OfflineRun(run.path).poll()
+    if silent:
+        say_silent(why, snapshot if as_json else None)
     if as_json:
         fields: dict[str, Any] = {
             "run": run.name,
             "run_dir": str(run.path),
-            "state": result.state if result else snapshot.state if snapshot else "dead",
+            "state": result.state
+            if result
+            else snapshot.state
+            if snapshot
+            else "starting"
+            if live
+            else "dead",
             "result": msgspec.to_builtins(result),
             "events": msgspec.to_builtins(events),
         }
+        if live and result is None:
+            last = (
+                f". The last that is known: {snapshot.phase}"
+                if snapshot is not None and snapshot.phase
+                else ""
+            )
+            fields["phase"] = f"{why}{last}"
         indent = None if compact else 2
         text = json.dumps({"schema": SCHEMA, "live": False, **fields}, indent=indent)
         echo_json(text if snapshot is None else _json(snapshot, live=False, indent=indent, **fields))
@@ -209,8 +234,10 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
         if (command := next_command(result)) is not None:
             echo(f"  to resume: {as_typed(command)}")
     elif live:
-        age = "" if snapshot is None else f", {max(0.0, time.time() - snapshot.at):.0f} s old"
-        echo(f"{why}\nThis is the newest state that its files record{age}:")
+        if not silent:
+            echo(f"{why}\nThis is the newest state that its files record{age_words(snapshot)}:")
+        elif snapshot is not None:
+            echo(f"This is {LAST_WRITTEN}{age_words(snapshot)}:")
     else:
         echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         echo(f"  {as_typed(standing(run.path, snapshot).sentence)}")

@@ -11,6 +11,7 @@ from liverl_tui.cli.numbers import STEP
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.run_to_read import run_to_read
+from liverl_tui.cli.state_to_read import state_to_read
 from liverl_tui.text.errors import CliError
 
 
@@ -24,13 +25,12 @@ def timeline_command(run: Path | None, run_root: Path | None, step: int | None, 
 
     The run may be live or ended. The interface draws the same with I.
     """
-    from liverl.offline.present import present
     from liverl.offline.timeline_shown import NoSuchStep, timeline_shown
     from liverl_tui.text.timeline import lines
 
     found = run_to_read(run, run_root)
     try:
-        shown = timeline_shown(found, *present(found), step)
+        shown = timeline_shown(found, *state_to_read(found), step)
     except NoSuchStep as error:
         raise CliError(str(error), ExitCode.NO_RUN) from None
     if as_json:

@@ -20,6 +20,7 @@ from liverl_tui.cli.numbers import LINES, ROW, STEP
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.run_to_read import run_to_read
+from liverl_tui.cli.state_to_read import state_to_read
 from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import one_line
 
@@ -306,9 +307,10 @@ def show_command(
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK
+    from liverl.offline.replica_names import names_of
     from liverl_tui.cli.trials_table import shown_lines
 
-    _print(shown_lines(found, time.time()))
+    _print(shown_lines(found, time.time(), names_of(state)))
     return ExitCode.OK
 
 
@@ -543,7 +545,6 @@ def _follow(run: RunDir, tail: _Tail, *, follow: bool) -> None:
     """
     from liverl.control.blocking import Connection, await_gone
     from liverl.control.messages import NO_EVENTS, BackendDead, BackendOfOther
-    from liverl.offline.present import present
 
     if follow:
         try:
@@ -558,16 +559,14 @@ def _follow(run: RunDir, tail: _Tail, *, follow: bool) -> None:
         except BackendDead:
             if run.read_result() is None:
                 echo(f"run {run.name} has no live backend: this is what its files record", err=True)
-    state, _ = present(run)  # its last trials, too
+    state, _ = state_to_read(run)  # its last trials, too
     if state is not None:
         tail.take(state)
 
 
 def _present(run: Path | None, run_root: Path | None) -> tuple[RunDir, Snapshot | None, bool]:
-    from liverl.offline.present import present
-
     run_dir = run_to_read(run, run_root)
-    return run_dir, *present(run_dir)
+    return run_dir, *state_to_read(run_dir)
 
 
 def _asked(ask: Any) -> Any:

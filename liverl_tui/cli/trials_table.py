@@ -10,6 +10,7 @@ from liverl.model import SlowTrial, StepTrials, TrialHead
 from liverl.observe.trials.ending_words import DONE, counted_endings, ending_of, endings_of
 from liverl.observe.trials.phases import PHASES, acts_in
 from liverl.observe.trials.query import calls_known
+from liverl.observe.trials.replica_names import replica_name
 from liverl.offline.trials import TrialShown, TrialsListed, TurnShown, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
@@ -217,8 +218,11 @@ def slow_words(slow: SlowTrial, now: float) -> str:
     return f"slow: {name} {verb} {short_time(slow.seconds)}{spent}"
 
 
-def shown_lines(shown: TrialShown, now: float) -> list[str]:
-    """One trial: its facts, why it got its reward, its turns and its files."""
+NO_NAMES: Mapping[str, str] = {}
+
+
+def shown_lines(shown: TrialShown, now: float, names: Mapping[str, str] = NO_NAMES) -> list[str]:
+    """One trial: its facts, why it got its reward, its turns and its files. ``names``: of the replicas, by address."""
     head = shown.trial
     rewards = ", ".join(f"{one_line(name)} {value:g}" for name, value in head.rewards.items())
     facts = (
@@ -240,7 +244,7 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("error", shown.exception),
         ("ending", shown.ending),
         ("flags", ", ".join(sorted(marks_of(head) - {"error"}))),
-        ("replica", head.replica or ""),
+        ("replica", replica_name(head.replica, names) if head.replica else ""),
         ("note", shown.note),
     )
     lines = [f"{name + ':':<11} {one_line(value)}" for name, value in facts if value]

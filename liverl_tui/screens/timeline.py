@@ -135,8 +135,8 @@ class TimelineScreen(RunScreen):
         }
 
     async def _read_step(self) -> None:
+        from liverl.offline.replica_names import names_of
         from liverl.offline.step_timeline import read_step
-        from liverl.offline.timeline_shown import names_of
 
         pane, steps = self.query_one(StepPane), self._steps()
         ended = self._ended()
@@ -160,7 +160,7 @@ class TimelineScreen(RunScreen):
         ended_at = snapshot.result.ended_at if snapshot.result is not None else None
         self._read_at = now
         try:
-            names = await asyncio.to_thread(names_of, path, snapshot)
+            names = await asyncio.to_thread(names_of, snapshot)
             self._shown = await asyncio.to_thread(
                 read_step, path, step, self._values(step), names, at, ended_at, snapshot.trials
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -72,7 +72,7 @@ class TrajectoryScreen(RunScreen):
         self._reads_after_end = 0  # reads since the trial has ended
         self._parser = EngineParser()  # the tool parser in use; read once a trial has no tool calls
         self._problem = ""  # why the last read failed
-        self._names: dict[str, str] = {}  # replicas by root address
+        self._names: Mapping[str, str] = {}  # replicas by root address
         self._head: TrialHead | None = None  # of the shown trial, as the list had it last
         self._place = ("", "", "")  # as drawn; see ``_find_place``
 

@@ -5,6 +5,7 @@ Run by test_faults.py; an assertion that fails is the exit code.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -232,7 +233,7 @@ def fills_up_and_the_backend_dies(folder: Path) -> None:
 
 
 def fills_up_and_the_run_ends(folder: Path) -> None:
-    """Everything is stopped in order; the result is written when there is room again."""
+    """Everything is stopped in order, and the result is written on the full disk, into room that was kept for it."""
     root = disk(folder / "disk", "16m")
     go = folder / "go"
     run = make_run(root, [toy("a", "deaf"), task(go)])
@@ -241,11 +242,11 @@ def fills_up_and_the_run_ends(folder: Path) -> None:
     filler = fill(root)
     go.touch()
     wait_until(lambda: not procfs.alive(a or 0, None), what="the stop in order")
-    whole_lines(run)
-    told = wait_until(lambda: [e.text for e in events(run) if e.kind == "write"])
-    assert any("No space left" in text for text in told)
-    filler.unlink()
     result = run.result()
+    assert filler.exists() and not list(run.run_dir.glob("attempt_*/reserve"))
+    code, out = command("ls", "--run-root", root, "--json")
+    assert (code, json.loads(out)[0]["state"]) == (0, "failed"), out
+    assert any("No space left" in e.text for e in run.events() if e.kind == "write")
     assert (result.state, result.exit_code) == ("failed", 1)
     assert result.cause is not None and "exited with code 7" in result.cause.text
     assert not procfs.alive(backend, None) and run.tagged() == {}
@@ -262,6 +263,8 @@ def fills_up_for_good(folder: Path) -> None:
     run.start()
     a = run.until("a", "ready").pid
     run.until("task", "ready")
+    for reserve in run.run_dir.glob("attempt_*/reserve"):
+        reserve.unlink()
     filler = fill(root)
     go.touch()
     wait_until(lambda: not procfs.alive(a or 0, None), what="the stop in order")

@@ -97,8 +97,10 @@ def test_the_report_of_an_earlier_attempt_says_that_another_one_runs(run: ToyRun
     assert "- a newer attempt of this run has ended since: attempt 2\n" in ended
     (run.run_dir / "attempt_002" / "report.md").unlink()
     left = run_cli("report", run.run_dir).stdout
-    assert left.startswith("# tests/toy, attempt 1: ")
-    assert "- attempt 2 of this run began later and has left no report\n" in left
+    assert left.startswith("# tests/toy, attempt 2: ended") and "attempt_002/report.md is missing" in left
+    assert "- state: done, exit code 0\n" in left
+    first = run_cli("report", run.run_dir, "--attempt", "1").stdout
+    assert "- attempt 2 of this run began later and has left no report\n" in first
 
 
 def test_the_report_says_what_was_not_looked_at(run: ToyRun) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from liverl.diagnose.catalogue import load
 from liverl.diagnose.catalogue.learning import groups_equal, groups_mostly_equal
 from liverl.diagnose.catalogue.rules import RULES
-from liverl.diagnose.tracker import RunContext, Window
+from liverl.diagnose.tracker import Diagnosis, RunContext, Window
 from liverl.model import ReplicaSet, Snapshot, StalledProcess, StepTrials, Symptom, TrialsStatus
 
 
@@ -150,7 +150,7 @@ IDLE = {"utilization": 0.04, "memory_used": 71 << 30}
 
 def test_gpus_that_hold_a_model_and_compute_nothing() -> None:
     both = (unmeasured(0), unmeasured(1))
-    one = look(state(*both, gpus=(gpu(0), gpu(1, **IDLE))))["gpus_loaded_but_idle"]
+    one = look(state(*both, gpus=(gpu(0), gpu(1, **IDLE))))["gpus_loaded_but_idle:r1"]
     assert (
         one.title == "the GPUs of r1 are loaded but idle" and "the proxy sends no trials to it" in one.cause
     )
@@ -266,3 +266,61 @@ def test_idle_gpus_of_one_replica_say_nothing_while_nothing_is_known_of_the_othe
     assert look(state(unmeasured(0), unmeasured(1), gpus=(gpu(1, **IDLE),))) == {}
     gone = replica(1, "failed", running=None, gpus=("GPU-00000001",))
     assert look(state(unmeasured(0), gone, gpus=(gpu(0), gpu(1, **IDLE)))) == {}
+
+
+# --- bursts: agents that all run a tool send nothing for half a minute -------------------------------------
+
+
+def burst(at: int, begin: int = 0) -> bool:
+    """Whether requests run at a second: in six of every thirty."""
+    return (at - begin) % 30 < 6
+
+
+def sleeps(at: int) -> Snapshot:
+    """r1 was not woken up for the rollout in which r0 works in bursts."""
+    return state(
+        replica(0, activity="serving", running=3.0 * burst(at)), replica(1, activity="asleep", running=0.0)
+    )
+
+
+def woken(at: int) -> Snapshot:
+    """r1 is woken up 40 s after r0, and put to sleep once more after a while."""
+    activity = "serving" if at % 60 >= 40 else "asleep"
+    return state(
+        replica(0, activity="serving", running=3.0 * burst(at)), replica(1, activity=activity, running=0.0)
+    )
+
+
+def gpus(*works: bool) -> Snapshot:
+    """Replicas that do not report their load: whether their GPUs work."""
+    shown = tuple(gpu(index, **({} if busy else IDLE)) for index, busy in enumerate(works))
+    return state(*(unmeasured(index) for index in range(len(works))), gpus=shown)
+
+
+TIMES: dict[str, tuple[Any, set[str]]] = {
+    "asleep": (sleeps, {"replica_sleeps:r1"}),
+    "woken late": (woken, set()),
+    "one idle": (lambda at: gpus(burst(at), False), {"gpus_loaded_but_idle:r1"}),
+    "in turns": (lambda at: gpus(burst(at), burst(at, 15)), set()),
+    "together": (lambda at: gpus(burst(at), burst(at)), set()),
+    "none": (lambda at: gpus(False, False), {"gpus_loaded_but_idle"}),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_what_comes_in_bursts_is_judged_over_them(case: str) -> None:
+    """A replica that was not woken was never told, as the others had to work at every look for a minute; and GPUs that
+    work in turns were told as idle, as one of them was at every look."""
+    at_second, told = TIMES[case]
+    diagnosis = Diagnosis([rule for rule in RULES if rule.look.__module__ == load.__name__])
+    news = []
+    for second in range(0, 300, 2):
+        now = replace(at_second(second), at=NOW + second)
+        news += [(change.what, change.symptom.id) for change in diagnosis.update(now, RunContext())]
+    assert news == [("new", name) for name in sorted(told)], "each is told once, and stands"
+    items = [replica(i, activity="serving", gpus=(f"GPU-{i:08}",)) for i in (0, 1)]
+    awake = state(*items, gpus=(gpu(0), gpu(1)))
+    over = diagnosis.update(replace(awake, at=NOW + 300), RunContext())
+    assert [(change.what, change.symptom.id) for change in over] == [
+        ("cleared", name) for name in sorted(told)
+    ]

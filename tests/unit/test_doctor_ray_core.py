@@ -69,7 +69,22 @@ NODE_GONE = (
     "IsAlive = 0 node_id=4091710fdfe3\n"
 )
 UNTOLD = "no failure was found; actors or nodes of Ray ended, meant to or not (see the notes)"
-CLEAN = "nothing wrong was found"
+ONLY = "no failure was found; only logs of Ray itself were read (see the notes)"
+# Ray 2.60: the raylet of a driver was killed; the driver called an actor, an idle one called a task later.
+OWNER_GONE = (
+    "The actor is dead because its owner has died. Owner Id: 01000000ffff Owner Ip address: 192.0.2.2 Owner worker "
+    "exit type: SYSTEM_ERROR Worker exit detail: Owner\\'s node has crashed."
+)
+UNAVAILABLE = (
+    "[2026-12-01 03:07:07,278 W 5687 5992] normal_task_submitter.cc:459: The worker failed to receive a response from "
+    "the local raylet because the raylet is unavailable (crashed). Error: Disconnected: GRPC client is shut down.\n"
+)
+PARTED = (
+    "[2026-12-01 03:05:31,292 I 19 19] core_worker.cc:758: Sending disconnect message to the local raylet.\n"
+    "[2026-12-01 03:05:31,292 W 19 19] core_worker.cc:764: Failed to disconnect from the local raylet: IOError: Broken "
+    "pipe\n"
+)
+BEFORE = "cause unknown: Ray's process on this node (the raylet) ended before this program"
 CORE, DRIVER = "python-core-worker-97d7_19366.log", "python-core-driver-0100_19019.log"
 
 
@@ -112,8 +127,16 @@ CORE, DRIVER = "python-core-worker-97d7_19366.log", "python-core-driver-0100_190
             ACTOR_FAILED.format(0),
             "cause unknown: A Ray actor ended without being asked to",
         ),
-        ("gcs_server.out", ACTOR_FAILED.format(2), CLEAN),  # Ray starts it again
-        (CORE, "", CLEAN),
+        (
+            DRIVER,
+            DEAD + ATTEMPT.format("actor_died_error_context", OWNER_GONE, OWNER_GONE) + PARTED,
+            "cause unknown: A Ray actor was lost with the node of the program that owned it",
+        ),
+        (DRIVER, NODE_GONE + UNAVAILABLE + PARTED, BEFORE),
+        (DRIVER, NODE_GONE + PARTED, BEFORE),
+        (DRIVER, PARTED.partition("\n")[0] + "\n", ONLY),
+        ("gcs_server.out", ACTOR_FAILED.format(2), ONLY),  # Ray starts it again
+        (CORE, "", ONLY),
     ],
 )
 def test_an_end_in_a_log_of_ray_itself_is_told(tmp_path: Path, name: str, text: str, says: str) -> None:
@@ -121,6 +144,14 @@ def test_an_end_in_a_log_of_ray_itself_is_told(tmp_path: Path, name: str, text: 
     found = examine([tmp_path / name])
     assert as_text(found, 999).partition("\n")[0] == says
     assert found.found == says.startswith("cause")
+
+
+@pytest.mark.parametrize("name", ["train.log", "worker-97d7-01000000-19366.err"])
+def test_beside_the_log_of_a_program_those_of_ray_are_clean(tmp_path: Path, name: str) -> None:
+    (tmp_path / CORE).write_text(HEAD)
+    (tmp_path / name).write_text("the training has begun\n")
+    said = as_text(examine([tmp_path / CORE, tmp_path / name]), 999)
+    assert said.startswith("nothing wrong was found\n") and "Ray itself" not in said
 
 
 def test_what_raised_in_a_worker_comes_before_what_ray_says_of_its_end(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
 STARTED = "run_started"  # the event that begins an attempt
+_VERDICTS = ("run_failed", "run_unfinished", "run_done")  # what a run is about to end as
 READY = "run_ready"  # all services that the run needs were ready for the first time in the attempt
 
 
@@ -53,6 +54,13 @@ def last_step_told(run_dir: Path) -> int | None:
         return None
 
 
+def end_told(run_dir: Path) -> str:
+    """Why the newest attempt has begun to end, as its events tell it: ``the run failed: trainer: exit 1``; "" if none
+    does."""
+    told = (event.text for event in reversed(events_of_attempt(run_dir)) if event.kind in _VERDICTS)
+    return next(told, "")
+
+
 def last_events(run_dir: Path, count: int) -> list[Event]:
     """The newest ``count`` events, oldest first. Only the end of the file is read. Empty if it cannot be read."""
     try:
@@ -65,6 +73,14 @@ def events_after(run_dir: Path, seq: int) -> list[Event]:
     """The events after that one, oldest first. Only the end of the file is read. Empty if it cannot be read."""
     try:
         return list(takewhile(lambda event: event.seq > seq, _newest_first(run_dir)))[::-1]
+    except OSError:
+        return []
+
+
+def events_of_attempt(run_dir: Path) -> list[Event]:
+    """The events of the newest attempt, oldest first. Only the end of the file is read. Empty if it cannot be read."""
+    try:
+        return list(takewhile(lambda event: event.kind != STARTED, _newest_first(run_dir)))[::-1]
     except OSError:
         return []
 

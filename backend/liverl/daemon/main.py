@@ -35,6 +35,7 @@ from liverl.daemon.launch import StopRequest
 from liverl.daemon.next_attempt import present_values
 from liverl.daemon.past_the_loop import PastTheLoop
 from liverl.daemon.plan_change import PlanChange, apply
+from liverl.daemon.reserve import give_room, keep_room
 from liverl.daemon.run import Run
 from liverl.daemon.smoke import end_of_smoke
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
@@ -152,6 +153,7 @@ async def serve(
         await server.start()
         supervisor.records.events.subscribe(server.publish)
         write_backend(run_dir, own_record(server.socket_path or run_dir, __version__))
+        await asyncio.to_thread(keep_room, run_dir, attempt)
         await _register(supervisor, run_dir)
         _signals(run)
         supervisor.spawn_task(_heartbeat(directory))
@@ -307,6 +309,7 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     await _clear_ray(run, result, unkilled)
     level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
     encoded = msgspec.json.format(msgspec.json.encode(result))
+    await asyncio.to_thread(give_room, directory.path, supervisor.attempt)
     writing = _write_result(supervisor, directory, encoded, result.exit_code)
     await _in_time(
         supervisor, writing, RESULT_PATIENCE + END_LIMIT, "the result could not be written within {:g} s"

@@ -163,6 +163,43 @@ def running_report(
     return redact.value("\n".join(lines) + "\n")
 
 
+def unclosed_report(
+    snapshot: Snapshot,
+    alerts: Sequence[PastAlert],
+    present: Container[str],
+    settings: Mapping[str, str] | None = None,
+    stacks: Sequence[Saved] = (),
+    *,
+    how: str,
+    until: float,
+    missing: Sequence[str],
+    serves: str = "",
+    resumed: str = "",
+    first: str = "",
+    made: bool = True,
+) -> str:
+    """The page of an attempt that no backend closes and none speaks for, as its files tell it, without secrets. See
+    ``running_report``; ``how``: it stands, in words; ``until``: Unix time of the last sign of its backend; ``missing``:
+    sentences on what is not known, and what to do now."""
+    step = f"step {_steps(snapshot, made=True)}" if made else "no step of this attempt"
+    lines = [
+        f"# {snapshot.run}, attempt {snapshot.attempt}: {_quoted(how)}, {step}",
+        "",
+        *(f"- {one}" for one in missing),
+        f"- state: {snapshot.state}, {_quoted(snapshot.phase)}",
+        f"- time: {_clock(snapshot.started_at)} to the last sign of its backend at {_clock(until)}, "
+        f"{duration(until - snapshot.started_at)}",
+        f"- steps: {_steps(snapshot, made=made)}",
+        *_figures(snapshot, settings or {}, serves, snapshot.attempt),
+        *(f"- {note}" for note in (resumed, first) if note),
+        "",
+        *_alerts(snapshot, None, alerts, "last"),
+        *_hangs(stacks),
+        *_files(snapshot, snapshot.attempt, present),
+    ]
+    return redact.value("\n".join(lines) + "\n")
+
+
 def still_running(snapshot: Snapshot, *, made: bool) -> str:
     """``still running, as of 14:03:07, step 12 of 40``. ``made``: whether this attempt has finished a step."""
     step = f"step {_steps(snapshot, made=True)}" if made else "no step of this attempt yet"

@@ -123,13 +123,16 @@ class Rule:
     ``linger``: seconds without it before it counts as cleared. ``stands``: its symptoms say themselves since when
     something stands still, which counts in place of the time of the raise. ``alerts``: the ids of its symptoms without
     what follows the first colon, each with what it means beside what the function's docstring says of all of them;
-    None: the one that is called like the function. The reference shows both."""
+    None: the one that is called like the function. The reference shows both. ``gap``: seconds without it, before it is
+    reported, that do not begin its ``hold`` anew: for conditions on what comes in bursts; ``Resolved`` disproves them.
+    """
 
     look: Evaluate
     hold: float = 0.0
     linger: float = 30.0
     alerts: Mapping[str, str] | None = field(default=None, hash=False)
     stands: bool = False
+    gap: float = 0.0
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -221,7 +224,7 @@ class Diagnosis:
             case.last = at if case.last is None else case.last
             absent = at - case.last  # seconds
             case.muted = mutes(beside.mute, name)
-            if name in resolved or absent > (case.rule.linger if case.shown else 0.0):
+            if name in resolved or absent > (case.rule.linger if case.shown else case.rule.gap):
                 del self._cases[name]
                 if case.reported >= 0:
                     self._cleared[name] = at

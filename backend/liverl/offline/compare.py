@@ -26,6 +26,7 @@ from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.parting import Parting, parting
 from liverl.observe.metrics.rewards import REWARD, ends
 from liverl.observe.metrics.series import Series, series_of, validation_key
+from liverl.offline.recorded import recorded
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
 
@@ -232,7 +233,7 @@ def _snapshot(run: RunDir, unknown: list[str]) -> Snapshot | None:
     """Its present state; of a run that has ended the last one that its backend wrote, which reads no log again."""
     result = run.read_result()
     if result is not None and isinstance(backend_alive(run.path), DeadBackend):
-        last = run.read_snapshot()
+        last = recorded(run)
         if last is not None and last.attempt == result.attempt:
             return replace(last, state=result.state, result=result)
     try:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from liverl.control.history import end_told
 from liverl.diagnose.advice import Means, fitted, means
 from liverl.diagnose.catalogue.metrics import reward_flat
 from liverl.diagnose.catalogue.rules import FILE_RULES
@@ -36,9 +37,10 @@ from liverl.model import (
 from liverl.observe.metrics.rewards import judged_anew
 from liverl.observe.trials.cut_off import cut_off, may_end
 from liverl.observe.trials.engine_parser import engine_parser
-from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.trials.script_sampling import script_sampling
 from liverl.offline.readings import FileReadings
+from liverl.offline.recorded import newest_alerts
+from liverl.offline.replica_names import names_of
 from liverl.offline.services import (
     OrphanedServices,
     orphaned_proxy,
@@ -61,6 +63,7 @@ from liverl.version import __version__
 T = TypeVar("T")
 LAST_LOOK = "as of the backend's last look"  # of an alert that nothing has judged since
 _RANKS = {"critical": 0, "warning": 1, "info": 2}
+NO_RESULT = ", before it could write the result"
 NAMED = 3  # services of which the names are said; of more, their number
 _ENDED = ("done", "failed", "stopped")
 
@@ -103,6 +106,7 @@ class OfflineRun:
         self._parser = _Cached(lambda: engine_parser(self.run_dir), run.config)
         self._sampling = _Cached(lambda: script_sampling(self.run_dir), run.config)
         self._event = _Cached(self._read_event, run.events)
+        self._end = _Cached(lambda: end_told(self.run_dir), run.events)
         self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
         self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
         self._files = FileReadings(self.run_dir)
@@ -155,7 +159,16 @@ class OfflineRun:
             at=now,
             run_dir=str(self.run_dir),
             state=state,
-            phase=_phase(state, result, host, alive, now - died_at, bool(history.attempt or last), services),
+            phase=_phase(
+                state,
+                result,
+                host,
+                alive,
+                now - died_at,
+                bool(history.attempt or last),
+                services,
+                self._end.get() if result is None else "",
+            ),
             attempt=max(base.attempt, history.attempt),
             backend=_backend(base, record),
             started_at=history.attempt_started_at
@@ -193,7 +206,9 @@ class OfflineRun:
         if snapshot.awaits_closing:
             phase = f"training is complete; {snapshot.phase}"
             snapshot = msgspec.structs.replace(snapshot, phase=phase)
-        symptoms = self._symptoms(snapshot, (*base.symptoms, *base.muted))
+        stand = newest_alerts(self.run_dir, last)
+        named = {one.id for one in stand}
+        symptoms = self._symptoms(snapshot, (*stand, *(s for s in base.muted if s.id not in named)))
         mute = plan.settings.mute if plan is not None else ()
         return msgspec.structs.replace(
             snapshot,
@@ -208,7 +223,7 @@ class OfflineRun:
         ``report.md``: a record that was written after its last look changes no share any more."""
         if base.result is not None and base.step_time is not None:
             return base.step_time
-        names = replica_names(services, base.replicas)
+        names = names_of(msgspec.structs.replace(base, services=services, run_dir=str(self.run_dir)))
         return step_time(self._files.recent, trials, names, self._means()) or base.step_time
 
     def _means(self) -> Means:
@@ -369,7 +384,9 @@ def _phase(
     silent: float,
     began: bool,
     services: Sequence[ServiceStatus],
+    end: str,
 ) -> str:
+    """``end``: why it has begun to end, as its events tell it; "" if none does."""
     where = f"on host {host}" if host != hostname() else ""
     if result is not None:
         return result.summary or state
@@ -378,7 +395,8 @@ def _phase(
     if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
     left = _left_words(services) if state == "unsupervised" else "no service is left"
-    died = f"backend died {_ago(silent)} ago; {left}"
+    died = f"backend died {_ago(silent)} ago{NO_RESULT if end else ''}; {left}"
+    died = f"{end}; {died}" if end else died
     return f"{where}: no heartbeat for {_ago(silent)}" if where else died
 
 

@@ -12,11 +12,13 @@ from typing import Literal
 
 import msgspec
 
+from liverl.control.history import end_told
 from liverl.model import Result, RewardCourse, Rewards, UnixTime
 from liverl.observe.metrics.rewards import RewardHistory, course_words, ends_words
 from liverl.offline.left import settled
+from liverl.procs import procfs
 from liverl.rundir.index import RunInfo
-from liverl.rundir.layout import RunDir
+from liverl.rundir.layout import RunDir, hostname
 from liverl.util.decode import decode_json, decode_loose_json
 from liverl.util.regular_file import read_regular
 
@@ -32,11 +34,12 @@ _MODEL = re.compile(
 class RunListed(msgspec.Struct, frozen=True):
     """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and
     ``reward_last``: means of its first and last three steps, of fewer than six both the mean of all; ``seconds``:
-    from the start of its newest attempt to its end, or to its last sign, to now while it goes on; ``model``:
-    the path of its weights; ``sandboxes_left``: how many things a run that is not live has left in Docker or a
-    cluster, by its files, None if it has begun none; ``validation``: its highest score, after the step
-    ``validation_step``, and ``best_checkpoint``: the path of that step's checkpoint, empty without one, or if it is
-    not complete; ``reward_course``: whether its rewards prove that it learned, None also of a smoke run;
+    from the start of its newest attempt to its end, or to its last sign, to now while it goes on; ``cause``: why it
+    failed, or why its backend answers nobody; ``model``: the path of its weights; ``sandboxes_left``: how many things a
+    run that is not live has left in Docker or a cluster, by its files, None if it has begun none; ``validation``: its
+    highest score, after the step ``validation_step``, and ``best_checkpoint``: the path of that step's checkpoint,
+    empty without one, or if it is not complete; ``reward_course``: whether its rewards prove that it learned, None also
+    of a smoke run;
     ``attempt``: the newest one, which ``started_at`` and ``seconds`` are of. None: not known."""
 
     run: str
@@ -129,7 +132,7 @@ def listed(info: RunInfo) -> RunListed:
         rewards.last if rewards is not None else None,
         until - began if until is not None and began is not None and until >= began else None,
         _model(run),
-        result.cause.text if result is not None and result.cause is not None else "",
+        _cause(info, result),
         now is not None and now.smoke,
         best.best if best is not None else None,
         best.best_step if best is not None else None,
@@ -139,6 +142,20 @@ def listed(info: RunInfo) -> RunListed:
         else None,
         result.attempt if result is not None else now.attempt if now is not None else None,
     )
+
+
+def _cause(info: RunInfo, result: Result | None) -> str:
+    """Why it failed, which only its events tell where no result could be written; or why its backend answers nobody."""
+    if result is None and info.state in ("lost", "orphaned"):
+        return end_told(info.run_dir)
+    return _halted(info) or (result.cause.text if result is not None and result.cause is not None else "")
+
+
+def _halted(info: RunInfo) -> str:
+    """That the backend of a live run answers nobody, as a signal has stopped its process; "" of any other."""
+    if info.state != "live" or info.pid is None or info.host != hostname() or not procfs.is_stopped(info.pid):
+        return ""
+    return f"its backend is stopped by a signal; to continue it: kill -CONT {info.pid}"
 
 
 def _rewards(run: RunDir, state: str, told: Rewards) -> Rewards:

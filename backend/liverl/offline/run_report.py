@@ -4,7 +4,11 @@ runs the same page as of now; and in both what of the run was not looked at. Blo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from liverl.control.history import read_events
 from liverl.control.messages import ControlError
@@ -13,15 +17,20 @@ from liverl.diagnose import first_step
 from liverl.diagnose.report import (
     files,
     past_alerts,
+    report,
     resumed_words,
     running_report,
     step_time_lines,
     still_running,
+    unclosed_report,
 )
-from liverl.model import Snapshot
+from liverl.model import Event, Snapshot
 from liverl.observe.hung_stacks import saved_in
 from liverl.offline.checkpoints import plan_of
-from liverl.offline.present import present
+from liverl.offline.left import standing
+from liverl.offline.present import present_or_recorded
+from liverl.offline.recorded import recorded
+from liverl.offline.run import LAST_LOOK
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.copied import as_here, made_in
 from liverl.rundir.layout import RunDir
@@ -50,9 +59,12 @@ class RunReport:
         self.text = self._text(attempt)
 
     def _text(self, attempt: int | None) -> str:
-        now = self.running
-        if now is not None and attempt in (None, now.attempt):
-            return _running(self.run, now)
+        now = self.state
+        if now is not None and now.attempt and attempt in (None, now.attempt):
+            if self.running is not None:
+                return _running(self.run, now)
+            if not os.path.lexists(self.run.report(now.attempt)):
+                return _unreported(self.run, now, self.silent)
         numbers = [attempt] if attempt is not None else sorted(self.run.attempts(), reverse=True)
         for number in numbers:
             try:
@@ -67,7 +79,12 @@ class RunReport:
                 text = _as_now_worded(text, self.state)
             return _below_the_title(text, list(self._later(number)))
         which = f"attempt {attempt} of run {self.run.name}" if attempt is not None else f"run {self.run.name}"
-        raise NoReport(f"{which} has no report")
+        known = [number for number in self.run.attempts() if number != attempt]
+        if attempt is not None and attempt not in self.run.attempts():
+            there = ", ".join(map(str, known)) or "none"
+            raise NoReport(f"{which} has no report: there is no such attempt (there are: {there})")
+        why = self.run.never_started() and attempt is None
+        raise NoReport(f"{which} has no report" + (": it was never started" if why else ""))
 
     def _later(self, number: int) -> Iterator[str]:
         """What has come after the attempt whose report this is."""
@@ -119,26 +136,54 @@ class RunReport:
 
 def _present(run: RunDir) -> tuple[Snapshot | None, bool, str]:
     try:
-        return *present(run), ""
+        return present_or_recorded(run)
     except ControlError as error:
-        return run.read_snapshot(), False, str(error)
+        return recorded(run), False, str(error)
 
 
 def _running(run: RunDir, state: Snapshot) -> str:
+    page = _page(run, state, list(read_events(run.path)))
+    return running_report(state, **page)
+
+
+def _page(run: RunDir, state: Snapshot, events: Sequence[Event]) -> dict[str, Any]:
+    """What a page says beside the state, as keywords of those that make one."""
     plan = plan_of(run.path)
+    return {
+        "alerts": past_alerts(events, state.started_at),
+        "present": {name for name in files(state.attempt) if (run.path / name).exists()},
+        "settings": present_values(run),
+        "stacks": saved_in(run.stacks(state.attempt)),
+        "serves": plan.serves if plan is not None else "",
+        "resumed": resumed_words(events, state.attempt),
+        "first": first_step.words(events, state.started_at),
+        "made": bool(first_step.parts(events, state.started_at)),
+    }
+
+
+def _unreported(run: RunDir, state: Snapshot, silent: str) -> str:
+    """The page of the newest attempt, which has left none: its backend died, does not answer, or could not write it.
+    ``silent``: why that does not answer, "" without one."""
     events = list(read_events(run.path))
-    there = {name for name in files(state.attempt) if (run.path / name).exists()}
-    return running_report(
-        state,
-        past_alerts(events, state.started_at),
-        there,
-        present_values(run),
-        saved_in(run.stacks(state.attempt)),
-        serves=plan.serves if plan is not None else "",
-        resumed=resumed_words(events, state.attempt),
-        first=first_step.words(events, state.started_at),
-        made=bool(first_step.parts(events, state.started_at)),
-    )
+    page = _page(run, state, events)
+    if (result := state.result) is not None and result.attempt == state.attempt:
+        del page["made"]
+        note = f"{run.report(state.attempt)} is missing: this is made from what else the run has left"
+        return report(state, result, notes=(note,), **page)
+    last = run.read_snapshot()
+    signs = [*(event.at for event in events[-1:]), *([] if last is None else [last.at])]
+    until = max(signs, default=state.at)
+    if silent:
+        how = "whether it still runs is not known"
+        missing = [f"its backend tells nothing: {silent}", "what follows is the last that its backend wrote"]
+    else:
+        how, stand = state.phase or state.state, standing(run.path, state)
+        dead = "it has no result. If its backend said why it ended, `backend.log` has it"
+        doctor = f"what its logs say: `liverl-tui doctor {shlex.quote(str(run.path))}`"
+        missing = [*([] if stand.left == "held" else [dead]), stand.sentence, doctor]
+    found = (replace(one, cause=one.cause.removesuffix(f" ({LAST_LOOK})")) for one in state.symptoms)
+    state = replace(state, symptoms=tuple(found))  # all that follows is of that time
+    return unclosed_report(state, how=how, until=until, missing=missing, **page)
 
 
 def _as_now_worded(text: str, state: Snapshot) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
-from liverl.control.history import read_events
 from liverl.diagnose.where.parts import PREFIX
 from liverl.model import SCHEMA, Snapshot, StepTime
 from liverl.observe.metrics.names import keys_of
 from liverl.observe.metrics.series import Series
-from liverl.observe.trials.replica_names import addresses_told, replica_names
 from liverl.observe.trials.steps import steps_on_disk
+from liverl.offline.replica_names import names_of
 from liverl.offline.step_timeline import StepTimeline, read_step
 from liverl.offline.tables import metrics_of
 from liverl.rundir.layout import RunDir
@@ -50,21 +47,13 @@ def timeline_shown(run: RunDir, state: Snapshot | None, live: bool, step: int | 
     if chosen not in known:
         several = f"steps {known[0]} to {known[-1]}" if len(known) > 1 else f"step {known[0]}"
         raise NoSuchStep(f"run {run.name} has no step {chosen}; it has {several}")
-    names = names_of(run.path, state) if state is not None else {}
+    names = names_of(state)
     values = {key: value for key, one in series.items() if (value := _at(one, chosen)) is not None}
     ended_at = state.result.ended_at if state is not None and state.result is not None else None
     at, counts = (state.at, state.trials) if state is not None else (0.0, None)
     shown = read_step(run.path, chosen, values, names, at, ended_at, counts)
     spent = state.step_time if state is not None else None
     return TimelineShown(run.name, str(run.path), live, shown, spent)
-
-
-def names_of(run_dir: Path, state: Snapshot) -> dict[str, str]:
-    """Root address -> name of each replica, also of those of verl's that have ended. Blocking, where there are some."""
-    names = replica_names(state.services, state.replicas)
-    if any(one.kind == "verl" and one.state == "stopped" and not one.address for one in state.replicas.items):
-        return addresses_told(read_events(run_dir)) | names
-    return names
 
 
 def _is_time(key: str) -> bool:

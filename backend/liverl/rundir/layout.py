@@ -212,6 +212,10 @@ class RunDir(Struct, frozen=True):
         """What this attempt came to, on one page; exists once it has ended."""
         return self.attempt(attempt) / "report.md"
 
+    def reserve(self, attempt: int) -> Path:
+        """Keeps room on the disk for what is written when an attempt ends; gone then."""
+        return self.attempt(attempt) / "reserve"
+
     def attempts(self) -> list[int]:
         """Numbers of the attempts that have a directory, oldest first."""
         try:

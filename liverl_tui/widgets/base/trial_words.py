@@ -11,8 +11,8 @@ from liverl.model import Snapshot, StepTrials, TrialHead
 from liverl.observe.trials.ending_words import CUT_OFF, TRUNCATED, ending_of, ending_word, endings_of
 from liverl.observe.trials.query import calls_known
 from liverl.observe.trials.replica_names import replica_name as known_replica
-from liverl.observe.trials.replica_names import replica_names as known_replicas
 from liverl.observe.trials.tools_offered import NOT_RECORDED
+from liverl.offline.replica_names import names_of
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import age, number, one_line
 from liverl_tui.widgets.base.cells import Span
@@ -139,11 +139,9 @@ def part_of(shown: int, known: int, total: int) -> str:
     return f" newest of {total:,}" if shown == known else f" in the newest {known}"
 
 
-def replica_names(snapshot: Snapshot | None) -> dict[str, str]:
-    """Root address -> name of each replica; empty without a snapshot."""
-    if snapshot is None:
-        return {}
-    return known_replicas(snapshot.services, snapshot.replicas)
+def replica_names(snapshot: Snapshot | None) -> Mapping[str, str]:
+    """Root address -> name of each replica, also of ended ones; empty without a snapshot."""
+    return names_of(snapshot)
 
 
 def replica_name(address: str | None, names: Mapping[str, str]) -> str:

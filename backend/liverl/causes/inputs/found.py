@@ -3,7 +3,7 @@ others have replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -15,14 +15,20 @@ from liverl.causes.verdict.unexplained import REQUESTS_FAILED, UNEXPLAINED, is_d
 from liverl.rundir.log_names import read_log_name
 
 
-def judge_found(logs: Sequence[LogRecords], exits: Sequence[Exit], matcher: Matcher | None = None) -> Verdict:
+def judge_found(
+    logs: Sequence[LogRecords],
+    exits: Sequence[Exit],
+    matcher: Matcher | None = None,
+    over: Collection[str] = (),
+) -> Verdict:
     """The verdict on logs that lie at the paths that they are shown by. Why a service failed for good stands in the log
     of its last process: why the processes before it failed is something else that is wrong. ``exits``: as far as known;
-    ``matcher``: of another catalogue than ours."""
+    ``matcher``: of another catalogue than ours; ``over``: logs of processes whose successors served before the run
+    failed."""
     ended = [name for one in exits if (name := read_log_name(one.log)) is not None]
     last = {name.service: name.generation for name in ended}
-    verdict = _judge([log for log in logs if not _is_replaced(log, last)], exits, matcher)
-    replaced = [log for log in logs if _is_replaced(log, last)]
+    replaced = [log for log in logs if log.log in over or _is_replaced(log, last)]
+    verdict = _judge([log for log in logs if log not in replaced], exits, matcher)
     if not replaced:
         return verdict
     seen = {one.id for one in verdict.explanations} | UNEXPLAINED

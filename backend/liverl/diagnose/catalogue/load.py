@@ -5,7 +5,7 @@ All of them must hold for a minute, since a queue of some seconds is normal when
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from liverl.agents.pods import LIST_PODS
@@ -15,6 +15,9 @@ from liverl.diagnose.tracker import FEWEST, GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, GpuStatus, ReplicaStatus, Snapshot, Symptom
 
 HOLD_S = 60.0  # seconds; as long as an idle replica must be idle (observe.engine.idle)
+# Seconds: agents that all run a tool for half a minute send their requests in bursts (observe.engine.idle). Whoever
+# rests meanwhile proves nothing, and that the others rest proves nothing of it either.
+BURST_S = 60.0
 FULL_CACHE = 0.95  # share of the KV cache: what is left holds no further request of an agent
 HIGH_CACHE = 0.85  # HARBOR_SESSION_SCHEDULER_HIGH_WATERMARK (knowledge/liverl.md §2): from here on prefixes are evicted
 HALF = 0.5  # share: of the hits that a cache without evictions has; of the requests of another replica
@@ -123,8 +126,12 @@ def replicas_unbalanced(window: Window) -> Iterator[Symptom | Resolved]:
 
 def replica_sleeps(window: Window) -> Iterator[Symptom | Resolved]:
     """verl puts replicas to sleep between rollouts. This one still sleeps although others work: it was not woken up.
-    It is not dead, although its GPUs look like those of a dead one."""
+    It is not dead, although its GPUs look like those of a dead one. Others need not work at each moment: agents that
+    run tools send their requests in bursts. It ends once the replica is awake, or no other one works for a minute."""
     now = window.now
+    awake = [r for r in now.replicas.items if r.activity != "asleep" or r.state not in SERVING]
+    yield from (Resolved(f"replica_sleeps:{replica.name}") for replica in awake)
+    yield from map(Resolved, _removed(window, "replica_sleeps"))
     working = [r.name for r in _serving(now) if r.activity == "serving" and r.engine.running]
     for replica in (
         now.replicas.items if now.state in GOING and working and not waits_for_stalled(now) else ()
@@ -143,6 +150,10 @@ def replica_sleeps(window: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
+def _removed(window: Window, rule: str) -> set[str]:
+    return {f"{rule}:{name}" for name in window.removed(lambda snapshot: snapshot.replicas.items)}
+
+
 def gpus_loaded_but_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """It is for replicas that do not report their load. The GPUs of such a replica hold a model and compute nothing
     while those of others work (knowledge/liverl.md §7 B2), or no GPU of any replica works although trials run. Where
@@ -151,45 +162,57 @@ def gpus_loaded_but_idle(window: Window) -> Iterator[Symptom | Resolved]:
     - the GPUs of other replicas work -> this replica gets no requests: add it to the list of what carries the trials,
       and restart that
     - no GPU of any replica works -> the trials send nothing: look at their sandboxes, as the alert says
+
+    Others need not work at each moment: agents that run tools send their requests in bursts. It ends once all of these
+    GPUs work.
     """
-    now = window.now
+    now, name = window.now, "gpus_loaded_but_idle"
+    groups = {r.name: found for r in now.replicas.items if (found := _gpus(now, r))}
+    idle = [one for one, gpus in groups.items() if all(_idle(gpu) for gpu in gpus)]
+    busy = any(
+        (gpu.utilization or 0.0) >= BUSY_GPU for one in groups if one not in idle for gpu in groups[one]
+    )
+    yield from (Resolved(f"{name}:{one}") for one in groups if one not in idle)
+    yield from map(Resolved, _removed(window, name))
+    if busy:
+        yield Resolved(name)
     if now.state not in GOING or waits_for_stalled(now) or not any(s.running for s in now.trials.steps[:1]):
         return
-    groups = {
-        r.name: found
+    unmeasured = [
+        r.name
         for r in now.replicas.items
-        if r.state in SERVING
-        and r.engine.running is None
-        and r.activity not in _RESTS
-        and (found := _gpus(now, r))
-    }
-    idle = {name: gpus for name, gpus in groups.items() if all(_idle(gpu) for gpu in gpus)}
-    busy = any(
-        (gpu.utilization or 0.0) >= BUSY_GPU
-        for r in now.replicas.items
-        for gpu in _gpus(now, r)
-        if r.name not in idle
-    )
-    if not idle or not (busy or len(idle) == len(now.replicas.items)):
-        return
+        if r.name in idle and r.state in SERVING and r.engine.running is None and r.activity not in _RESTS
+    ]
+    if busy:
+        for one in unmeasured:
+            yield _loaded(f"{name}:{one}", {one: groups[one]}, now)
+    elif unmeasured and len(unmeasured) == len(now.replicas.items):
+        yield _loaded(name, {one: groups[one] for one in unmeasured}, now, of_all=True)
+
+
+def _loaded(
+    name: str, idle: Mapping[str, Sequence[GpuStatus]], now: Snapshot, *, of_all: bool = False
+) -> Symptom:
+    """``idle``: the GPUs of each of these replicas; ``of_all``: no other one is left that works."""
     names = ", ".join(sorted(idle))
-    yield Symptom(
-        id="gpus_loaded_but_idle",
+    why, fix = (
+        ("the sandboxes of the trials send no requests", f"check the sandboxes ({LIST_PODS}, or docker ps)")
+        if of_all
+        else (
+            f"{now.carrier_words.does('send')} no trials to it",
+            f"check the list of replicas of {now.carrier_words.name}; add those that are missing and restart it",
+        )
+    )
+    return Symptom(
+        id=name,
         severity="warning",
         title=f"the GPUs of {names} are loaded but idle",
-        cause=f"the GPUs of {names} hold a model and compute nothing although trials run: "
-        + (
-            f"{now.carrier_words.does('send')} no trials to {'them' if len(idle) > 1 else 'it'}"
-            if busy
-            else "the sandboxes of the trials send no requests"
-        ),
-        fix=f"check the list of replicas of {now.carrier_words.name}; add those that are missing and restart it"
-        if busy
-        else f"check the sandboxes ({LIST_PODS}, or docker ps)",
+        cause=f"the GPUs of {names} hold a model and compute nothing although trials run: {why}",
+        fix=fix,
         evidence=tuple(
-            Evidence(f"GPU {gpu.index} of {name}: {gpu.utilization or 0:.0%} busy", value=gpu.utilization)
-            for name in sorted(idle)
-            for gpu in idle[name]
+            Evidence(f"GPU {gpu.index} of {one}: {gpu.utilization or 0:.0%} busy", value=gpu.utilization)
+            for one in sorted(idle)
+            for gpu in idle[one]
         )[:SHOWN],
     )
 

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
 
 from liverl.causes.finding import Evidence, Explanation, LogRecords, Verdict
 from liverl.causes.match import Matcher, whole
 from liverl.causes.verdict.words import short
 from liverl.util.plural import quantity
 
+RAY_ONLY = "ray-only"  # id of the note that no log of a program was read
+# What Ray's own processes write, and what it writes inside of programs: never what the code of a user said.
+_OF_RAY_ITSELF = (
+    "raylet*", "gcs_server*", "python-core-*.log", "dashboard*", "monitor.*", "log_monitor.*", "runtime_env_agent.*",
+)  # fmt: skip
 ENDED_ANYHOW = "ended-anyhow"  # id of the note, and the fact of the rows that prove it
 SHOWN = 3  # lines that are quoted
+
+
+def only_of_ray(logs: Iterable[str]) -> Explanation | None:
+    """The note that all logs, by their paths, are Ray's own: a program whose code failed ended for it as it should.
+    None if another one is among them, or there is none at all."""
+    names = [Path(log).name for log in logs]
+    if not names or not all(any(fnmatch(name, own) for own in _OF_RAY_ITSELF) for name in names):
+        return None
+    return Explanation(
+        RAY_ONLY,
+        "info",
+        "Only logs of Ray itself were read",
+        "they do not say whether the code of a program failed: what it printed, and worker-*.err, were not read",
+        "Give doctor what the program printed, and the folder with the logs of the Ray session.",
+    )
 
 
 def ends_untold(

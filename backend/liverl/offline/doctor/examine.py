@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from liverl.causes.finding import Explanation, Verdict
+from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.inputs.found import judge_found
 from liverl.causes.inputs.places import located
 from liverl.causes.inputs.stated import as_stated
@@ -17,14 +18,21 @@ from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
-from liverl.offline.doctor.ended_anyhow import ends_untold
+from liverl.offline.doctor.ended_anyhow import ends_untold, only_of_ray
 from liverl.offline.doctor.ends import end_of_metrics_not_told, end_of_trials_not_told
-from liverl.offline.doctor.inputs import Input, collect, removed_of
+from liverl.offline.doctor.inputs import Input, collect, exit_of, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
 from liverl.offline.doctor.kinds import PACKED
 from liverl.offline.doctor.moments import When, moments
 from liverl.offline.doctor.passed_errors import errors_passed
 from liverl.offline.doctor.reading import Reading, read_logs
+from liverl.offline.doctor.recovered import (
+    Recovery,
+    over_before,
+    recovered_note,
+    recoveries,
+    with_recovered,
+)
 from liverl.offline.doctor.rules import Judged, is_events, judged_files, judged_run, steps_of
 from liverl.offline.doctor.scope import as_files, scope
 from liverl.offline.doctor.stacks import of_stacks
@@ -83,17 +91,20 @@ def examine(
     matcher, problems = catalogue_of(run, rules)
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, matcher, foreign=run is None)
-    progress("judging what the logs say")
-    verdict = as_stated(judge_found(reading.records, inputs.exits, matcher), inputs.stated)
-    verdict = of_a_start(verdict, reading.records, bool(reading.training.told.made), found.logs)
     words: dict[str, str] = {}
+    again: tuple[Recovery, ...] = ()
     if run is not None:
         progress(f"applying the rules of a live run: {run.path}")
         of_run, trials = judged_run(run)
         judged = [of_run]
+        again = recoveries(of_run.run, partial(exit_of, run)) if of_run.run is not None else ()
     else:
         trials, words = _trials(found.trials, progress)
         judged = [_by_rules(reading, found.metrics, trials, now)]
+    progress("judging what the logs say")
+    over = over_before(again, inputs.exits, [log.log for log in reading.records])
+    verdict = as_stated(judge_found(reading.records, inputs.exits, matcher, over), inputs.stated)
+    verdict = of_a_start(verdict, reading.records, bool(reading.training.told.made), found.logs)
     unlooked: list[str] = []
     failed = [one for read in trials for one in failures(read, progress, unlooked.append, matcher)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
@@ -120,23 +131,38 @@ def examine(
         verdict = Verdict(
             verdict.cause, tuple(one for one in verdict.guesses if one.id != RAY.id), verdict.symptoms
         )
+    logs = {log.path: log for log in found.logs}
+    times = moments(evidence_of(verdict), logs)
+    verdict = with_recovered(verdict, again, partial(_written, times), matcher)
     passed = errors_passed(reading.records, verdict, matcher)
     untold = ends_untold(reading.records, verdict, matcher)
     quoted = [one for one in (passed, untold) if one is not None]
+    of_ray = (
+        None if run is not None or verdict.explanations else only_of_ray(log.log for log in reading.records)
+    )
     return Examination(
         verdict,
         files,
         dict(_lines([*verdict.explanations, *quoted])),
-        moments(evidence_of(verdict), {log.path: log for log in found.logs}),
+        times,
         (
             *(note for one in judged for note in one.notes),
             *(one.explanation for one in failed if one.is_usual),
             *(reading.notes(now) if verdict.cause is None and not silent else ()),
+            *([recovered] if (recovered := recovered_note(again, verdict)) is not None else []),
             *quoted,
+            *([of_ray] if of_ray is not None else []),
         ),
         left_out,
         now,
     )
+
+
+def _written(times: Mapping[tuple[str, int], When], line: Evidence) -> float | None:
+    """When a line was written; of a log that states the time of the day only, the last time before its end at which it
+    was that hour. None: that is not known."""
+    when = times.get((line.log or "", -1 if line.offset is None else line.offset))
+    return None if when is None else when.line if when.line is not None else when.latest
 
 
 def _for_others(verdict: Verdict) -> Verdict:

@@ -327,15 +327,16 @@ def _still_failing(run: RunDir, snapshot: Snapshot) -> Iterator[Exit]:
         if service.failed_at is None or name is None or (service.ready_at or 0.0) >= service.failed_at:
             continue
         for number in (name.generation, name.generation - 1):
-            ended = _exit_of(run.path / "exits" / f"{service.name}.{number}.json")
+            ended = exit_of(run, service.name, number)
             if ended is not None and not ended.ok and (ended.at or 0.0) <= service.failed_at:
                 log = str(run.path / str(name._replace(generation=number)))
                 yield Exit(service.name, log, ended.code, ended.signal, ended.at)
                 break
 
 
-def _exit_of(file: Path) -> model.Exit | None:
-    """What the keeper has written of the end of a process; None if it cannot be read."""
+def exit_of(run: RunDir, service: str, number: int) -> model.Exit | None:
+    """What the keeper has written of the end of a service's process; None if it cannot be read."""
+    file = run.path / "exits" / f"{service}.{number}.json"
     try:
         return decode_json(read_regular(file, 1 << 20), type=_Kept).exit
     except (OSError, ValueError, RecursionError):

@@ -12,7 +12,7 @@ import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.diagnose.titles import sentences
-from liverl.offline.doctor.ended_anyhow import ENDED_ANYHOW
+from liverl.offline.doctor.ended_anyhow import ENDED_ANYHOW, RAY_ONLY
 from liverl.offline.doctor.examine import Examination
 from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
@@ -201,6 +201,8 @@ def _clean(examination: Examination) -> str:
         found, but = "no failure was found", "; the logs have errors that ended nothing (see the notes)"
     elif any(one.id == ENDED_ANYHOW for one in examination.notes):
         found, but = "no failure was found", "; actors or nodes of Ray ended, meant to or not (see the notes)"
+    elif any(one.id == RAY_ONLY for one in examination.notes):
+        found, but = "no failure was found", "; only logs of Ray itself were read (see the notes)"
     if not earlier:
         return f"{found}{but}"
     others = "one file of an earlier run was" if earlier == 1 else f"{earlier} files of earlier runs were"

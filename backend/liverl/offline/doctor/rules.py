@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from liverl.causes.finding import Explanation
-from liverl.control.messages import ControlError
+from liverl.control.messages import BackendOfOther, BackendSilent, ControlError
 from liverl.diagnose import failures
 from liverl.diagnose.training import judge_course
 from liverl.model import Evidence, Snapshot, Symptom, TrialsStatus, UnreadableFile
@@ -17,8 +18,10 @@ from liverl.observe.metrics.recent import RecentSteps, StepCollector, of_steps
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.offline.doctor.trials import TrialsRead, of_run
 from liverl.offline.left import Left, standing
+from liverl.offline.recorded import recorded
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir
+from liverl.util.ages import ago
 from liverl.util.plural import quantity
 
 FEW_STEPS = 10  # a run of fewer steps may only try whether all parts work together,
@@ -28,12 +31,14 @@ _POLLS = 4096  # reads of a metrics file at most; one takes 4 MiB
 
 class Judged(msgspec.Struct, frozen=True):
     """What rules say. ``alerts``: warnings and worse; ``notes``: what is worth to know and no fault; ``problem``: why
-    they could not be asked, empty if they were; ``missed``: what was not looked at, in words."""
+    they could not be asked, empty if they were; ``missed``: what was not looked at, in words; ``run``: the state of the
+    run of this program that they are about, None without one."""
 
     alerts: tuple[Explanation, ...] = ()
     notes: tuple[Explanation, ...] = ()
     problem: str = ""
     missed: tuple[str, ...] = ()
+    run: Snapshot | None = None
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -95,8 +100,15 @@ def judged_files(
 def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
     """What a run of this program says of itself: the alerts that its backend raised, or those that its files show; and
     its trials."""
+    unasked: Explanation | None = None
     try:
-        now = snapshot(run.path)
+        try:
+            now = snapshot(run.path)
+        except (BackendSilent, BackendOfOther) as error:
+            last = recorded(run)
+            if last is None:
+                raise
+            now, unasked = last, _not_answered(run, last, str(error))
     except ControlError as error:
         return Judged(problem=f"its backend did not report its state: {error}"), []
     except OSError as error:
@@ -106,9 +118,25 @@ def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
     )  # that is the cause, which the result has
     judged = _judged(alerts, str(run.path), str(run.path))
     left = _left_behind(now)
+    judged = msgspec.structs.replace(judged, run=now)
+    if unasked is not None:
+        judged = msgspec.structs.replace(judged, alerts=(*judged.alerts, unasked))
     if left is not None:
         judged = msgspec.structs.replace(judged, alerts=(left, *judged.alerts))
     return judged, [of_run(now.trials, run.path)]
+
+
+def _not_answered(run: RunDir, last: Snapshot, why: str) -> Explanation:
+    """``why``: in words, with what to do. ``last``: what its files record."""
+    age = ago(time.time() - last.at)
+    return Explanation(
+        "run-not-asked",
+        "warning",
+        "The alerts of the run are not of now: its backend does not answer",
+        f"{why[:1].upper()}{why[1:]}. The alerts here are those that it wrote last, {age} ago.",
+        "Once it answers, run this again.",
+        evidence=(Evidence("", str(run.path)),),
+    )
 
 
 _TITLES: dict[Left, str] = {
