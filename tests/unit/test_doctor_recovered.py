@@ -12,9 +12,10 @@ import msgspec
 import pytest
 from kit.screens import service, snapshot
 
-from liverl.model import Cause, Result
+from liverl.model import Cause, Evidence, Result, Symptom
 from liverl.offline.doctor.examine import Examination, examine
 from liverl.offline.doctor.report import as_text
+from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
 
 KILLED_AT, SERVED_AT = 1_796_092_831.0, 1_796_092_832.0
@@ -102,6 +103,25 @@ def test_what_is_over_is_ranked_as_over(
     tmp_path: Path, logs: dict[str, str], of_replica: dict[str, Any], says: list[tuple[str, bool]]
 ) -> None:
     assert found(a_run(tmp_path, logs, **of_replica)) == says
+
+
+@pytest.mark.parametrize(
+    ("at", "says"),
+    [(KILLED_AT, OVER), (SERVED_AT + 60, [*PRESENT, ("warning", False)])],
+    ids=["while", "after"],
+)
+def test_an_alert_on_such_a_line_is_over_with_it(
+    tmp_path: Path, at: float, says: list[tuple[str, bool]]
+) -> None:
+    """It led the verdict on a run that had recovered, beside the same line that was called recovered."""
+    run = a_run(tmp_path, {"proxy.1.log": line(at, HUNG_UP)})
+    place = Evidence(HUNG_UP, "attempt_001/logs/proxy.1.log", 0)
+    often = Evidence("proxy: 8 times in the last 5 minutes", value=8)
+    alert = Symptom("log:server-hung-up:proxy", "warning", "proxy: it hung up", "", "look", (place, often))
+    last = RunDir(run).read_snapshot()
+    assert last is not None
+    RunDir(run).snapshot.write_bytes(encode_snapshot(msgspec.structs.replace(last, symptoms=(alert,))))
+    assert found(run) == says
 
 
 def words(examination: Examination) -> str:

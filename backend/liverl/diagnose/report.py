@@ -149,7 +149,8 @@ def running_report(
     lines = [
         f"# {snapshot.run}, attempt {snapshot.attempt}: {still_running(snapshot, made=made)}",
         "",
-        f"- state: {snapshot.state}, {_quoted(snapshot.phase)}",
+        f"- state: {snapshot.state}"
+        + (f", {_quoted(snapshot.phase)}" if snapshot.phase not in ("", snapshot.state) else ""),
         f"- time: {_clock(snapshot.started_at)} to now, {duration(snapshot.at - snapshot.started_at)} so far; seen at "
         f"{_clock(snapshot.at)}",
         f"- steps: {_steps(snapshot, made=made)}",
