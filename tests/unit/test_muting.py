@@ -154,6 +154,7 @@ def test_each_rule_says_which_ids_its_alerts_have() -> None:
             "service_backing_off",
             "disk_low",
             "replica_idle",
+            "gpus_loaded_but_idle",
             "replica_missing",
         ),
         "ray-too-few-resources",
