@@ -396,19 +396,31 @@ def test_what_the_result_of_a_run_knows_of_its_trials_is_told(
         ), out
 
 
-@pytest.mark.parametrize("script", [False, True])
-def test_ray_is_no_possible_cause_in_a_run_without_ray(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: bool
+@pytest.mark.parametrize(
+    ("uses", "number", "left"),
+    [
+        ({"may_use_ray": False, "cpus": False}, signal.SIGKILL, ["guess-memory", "guess-stopped"]),
+        ({"may_use_ray": True, "cpus": True}, signal.SIGKILL, ["guess-memory", "guess-ray", "guess-stopped"]),
+        ({"may_use_ray": False, "cpus": True}, signal.SIGABRT, ["guess-native", "guess-memory"]),
+        (
+            {"may_use_ray": False, "cpus": False},
+            signal.SIGABRT,
+            ["guess-native", "guess-gpu", "guess-memory"],
+        ),
+    ],
+)
+def test_what_a_run_has_not_is_no_possible_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uses: dict[str, bool], number: int, left: list[str]
 ) -> None:
-    """The trainer of a run without Ray was killed, and the second possible cause was Ray."""
+    """The trainer of a run without Ray was killed, and the second possible cause was Ray; a replica on CPUs crashed,
+    and it was a GPU."""
     run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, 1.0, 2.0))
-    monkeypatch.setattr(examine_module, "plan_of", lambda path: SimpleNamespace(may_use_ray=script))
+    monkeypatch.setattr(examine_module, "plan_of", lambda path: SimpleNamespace(**uses))
     found = examine([run_dir]).verdict
     monkeypatch.setattr(
-        examine_module, "judge_found", lambda *_: Verdict(found.cause, guesses(signal.SIGKILL, ""), ())
+        examine_module, "judge_found", lambda *_: Verdict(found.cause, guesses(number, ""), ())
     )
-    ids = [one.id for one in examine([run_dir]).verdict.guesses]
-    assert ids == ["guess-memory", *(["guess-ray"] if script else []), "guess-stopped"]
+    assert [one.id for one in examine([run_dir]).verdict.guesses] == left
 
 
 def test_the_exit_of_a_service_is_told_and_not_again_that_of_its_run(tmp_path: Path) -> None:

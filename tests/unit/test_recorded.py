@@ -140,3 +140,6 @@ def test_why_a_run_without_a_result_was_ending_is_told_by_its_events(tmp_path: P
     assert ("before it could write the result" in state.phase) == bool(end)
     (listed,) = json.loads(run_cli("ls", "--json", "--run-root", tmp_path).stdout)
     assert (listed["state"], listed["cause"]) == ("lost", end)
+    waited = run_cli("wait", "--run", run.path)
+    assert waited.returncode == 4
+    assert f"; {end}; none of its services is left" in waited.stderr or not end

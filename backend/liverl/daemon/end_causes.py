@@ -66,6 +66,7 @@ class EndCauses:
         self.below: Callable[[float], list[Path]] = lambda since: []
         self.strangers: Callable[[], str] = lambda: ""
         self.ray = False
+        self.gpus = True  # something of the run may compute on some
         self.ray_dir = ""
         self.load: Callable[[], float] = lambda: os.getloadavg()[0]
         self.matcher = matcher or whole()  # of rows as they were at the start, see ``matcher_of``
@@ -245,7 +246,7 @@ class EndCauses:
             return None
         if why is None:
             return None
-        found = cause(why, self._run_dir, self._now(), ray=self.ray, ray_dir=self.ray_dir)
+        found = cause(why, self._run_dir, self._now(), ray=self.ray, ray_dir=self.ray_dir, gpus=self.gpus)
         if self.short_of_gpu_memory(found) and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
         row = self.matcher.by_id.get(found.id)

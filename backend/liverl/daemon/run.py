@@ -89,6 +89,7 @@ class Run:
         self.stacks = StackSaver(supervisor)
         self._second_looks = SecondLooks(supervisor)
         supervisor.end_causes.ray = plan.may_use_ray
+        supervisor.end_causes.gpus = not plan.cpus
         if plan.ray is not None and plan.ray.temp_dir:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
             supervisor.end_causes.ray_dir = plan.ray.temp_dir

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from liverl.control.history import end_told
 from liverl.model import Snapshot
 from liverl.offline.run import OfflineRun
 from liverl.offline.services import anything_left
@@ -77,6 +78,8 @@ def standing(run_dir: Path, seen: Snapshot | None = None) -> Standing:
     said, goal, command = words[left]
     if left == "nothing" and no_next_attempt(run_dir):
         goal, command = "write its result", f"liverl-tui stop --run {directory}"
+    if left in ("nothing", "services") and (end := end_told(run_dir)):
+        said = f"{end}; {said}"
     if why := RunDir(run_dir).result_problem():
         said = f"{RunDir(run_dir).result} cannot be read: {why}; {said}"
     return Standing(left, said, goal, command)

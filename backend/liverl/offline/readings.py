@@ -31,6 +31,7 @@ class FileReadings:
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self.run_dir = Path(run_dir)
         self.ray = True  # something of the run may be a process of Ray
+        self.gpus = True  # something of it may compute on some
         self.trials = TrialScanner(self.run_dir)
         self._steps = MetricsReader.of_run(self.run_dir)
         self._pace = StepPace()
@@ -105,7 +106,9 @@ class FileReadings:
             except (OSError, ValueError):
                 why = None
             self._causes[key] = (
-                cause(why, self.run_dir, service.since, ray=self.ray) if why is not None else None
+                cause(why, self.run_dir, service.since, ray=self.ray, gpus=self.gpus)
+                if why is not None
+                else None
             )
         return self._causes[key]
 

@@ -316,6 +316,7 @@ class OfflineRun:
             return tuple(msgspec.structs.replace(s, action=None) for s in judged)
         plan = self._plan.get()
         self._files.ray = plan is None or plan.may_use_ray
+        self._files.gpus = plan is None or not plan.cpus
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
         parser = self._parser.get()
         window = Window(

@@ -7,15 +7,18 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.inputs.ended import Why
-from liverl.causes.verdict.guesses import RAY
+from liverl.causes.verdict.guesses import GPU, RAY
 from liverl.model import Cause, Evidence, Guess
 
 USUAL_RAY = "/tmp/ray"  # where Ray keeps its sessions unless it is told otherwise (--temp-dir)
 
 
-def cause(why: Why, run_dir: Path, at: float, *, ray: bool = True, ray_dir: str = "") -> Cause:
+def cause(
+    why: Why, run_dir: Path, at: float, *, ray: bool = True, ray_dir: str = "", gpus: bool = True
+) -> Cause:
     """``why`` as it is shown, with the paths of logs relative to the run's directory. ``ray``: the run may use Ray;
-    else nobody guesses at it. ``ray_dir``: the directory of the run's own Ray; "": Ray's usual one."""
+    else nobody guesses at it. ``ray_dir``: the directory of the run's own Ray; "": Ray's usual one. ``gpus``: it may
+    compute on some; likewise."""
     found, evidence = why.explanation, tuple(_relative(one, run_dir) for one in why.explanation.evidence)
     place = first_place(evidence)
     title = found.title.removeprefix(f"{why.of} was ").removeprefix(
@@ -37,7 +40,7 @@ def cause(why: Why, run_dir: Path, at: float, *, ray: bool = True, ray_dir: str 
         guesses=tuple(
             Guess(one.title, _of_ray(one.command, ray_dir), _of_ray(one.fix, ray_dir))
             for one in why.guesses
-            if ray or one.id != RAY.id
+            if (ray or one.id != RAY.id) and (gpus or one.id != GPU.id)
         ),
     )
 

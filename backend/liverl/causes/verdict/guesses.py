@@ -28,7 +28,7 @@ RAY = Explanation(
     "If a node is missing or raylet.out names the worker, start that node again or give its workers more memory.",
     "ray status; grep -hE 'memory pressure|marked dead' /tmp/ray/session_latest/logs/raylet.out",
 )
-_GPU = Explanation(
+GPU = Explanation(
     "guess-gpu",
     "info",
     "a GPU or its driver may have failed",
@@ -62,7 +62,7 @@ _DISK = Explanation(
 )
 _WORDS = (
     (re.compile(r"\b(?:ray|actor|raylet|node)\b", re.I), RAY),
-    (re.compile(r"cuda|nccl|gpu|engine", re.I), _GPU),
+    (re.compile(r"cuda|nccl|gpu|engine", re.I), GPU),
 )
 
 
@@ -72,9 +72,9 @@ def guesses(number: int | None, text: str, *, raised: bool = False) -> tuple[Exp
     if number == signal.SIGKILL:
         found = [_MEMORY, RAY, _STOPPED]
     elif number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE):
-        found = [_NATIVE, _GPU, _MEMORY]
+        found = [_NATIVE, GPU, _MEMORY]
     elif number == signal.SIGBUS:
-        found = [_DISK, _NATIVE, _GPU]
+        found = [_DISK, _NATIVE, GPU]
     elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         found = [_STOPPED]
     else:

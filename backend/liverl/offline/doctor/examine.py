@@ -13,7 +13,7 @@ from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.inputs.found import judge_found
 from liverl.causes.inputs.places import located
 from liverl.causes.inputs.stated import as_stated
-from liverl.causes.verdict.guesses import RAY
+from liverl.causes.verdict.guesses import GPU, RAY
 from liverl.causes.verdict.plain_keys import for_others
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
@@ -127,10 +127,10 @@ def examine(
     verdict = with_removed(verdict, removed_of(run) if run is not None else ())
     if run is None:
         verdict = _for_others(verdict)
-    elif (plan := plan_of(run.path)) is not None and not plan.may_use_ray:
-        verdict = Verdict(
-            verdict.cause, tuple(one for one in verdict.guesses if one.id != RAY.id), verdict.symptoms
-        )
+    elif (plan := plan_of(run.path)) is not None:
+        never = (*(() if plan.may_use_ray else (RAY.id,)), *((GPU.id,) if plan.cpus else ()))
+        guesses = tuple(one for one in verdict.guesses if one.id not in never)
+        verdict = Verdict(verdict.cause, guesses, verdict.symptoms)
     logs = {log.path: log for log in found.logs}
     times = moments(evidence_of(verdict), logs)
     verdict = with_recovered(verdict, again, partial(_written, times), matcher)
