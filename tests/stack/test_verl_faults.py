@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -181,6 +182,38 @@ def test_a_reward_function_that_raises(launch: Launch) -> None:
         ("reward.function",),
     )
     judged(run, drill)
+
+
+ODD = """
+import itertools
+
+ODD = (float("nan"), None, "1.0", float("-inf"))
+CALLS = itertools.count()
+
+def score(data_source, solution_str, ground_truth, extra_info=None, **other):
+    call = next(CALLS)
+    return ODD[call % 8] if call % 8 < len(ODD) else (call % 3) / 2
+"""
+
+
+def test_rewards_that_are_no_numbers(launch: Launch) -> None:
+    """One reward that is NaN makes the gradient of the whole step NaN: the others are trained without it."""
+    (launch.state / "odd.py").write_text(ODD)
+    run = ToyRun(launch.run_dir("odd"))
+    words = ("training.total_steps=2", f"reward.function={launch.state}/odd.py:score", "agent.kind=chat")
+    assert finished(launch.up("odd", *words)) == 0, launch.output("odd").read_text()[-3000:]
+    results = [json.loads(file.read_text()) for file in run.run_dir.glob("trials/step_*/*/result.json")]
+    failed = [one["exception_info"] for one in results if one["exception_info"]]
+    assert failed and len(failed) < len(results)
+    assert {one["exception_type"] for one in failed} == {"RewardError"}
+    told = {one["exception_message"] for one in failed}
+    assert {
+        f"what odd.py:score returned is {value}; expected a finite number"
+        for value in ("nan", "-inf", "'1.0'")
+    } <= told
+    (metrics,) = run.run_dir.glob("attempt_001/metrics.verl.*.jsonl")
+    steps = [json.loads(line)["data"] for line in metrics.read_text().splitlines()]
+    assert len(steps) == 2 and all(math.isfinite(float(step["actor/grad_norm"])) for step in steps)
 
 
 def test_a_disk_that_is_full_for_checkpoints(launch: Launch) -> None:

@@ -321,6 +321,9 @@ class Adds:
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.then = then
 
+    def begin(self, messages: list[dict[str, Any]]) -> None:
+        pass
+
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         self.then()
         return "5"
