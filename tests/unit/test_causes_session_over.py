@@ -67,7 +67,7 @@ def test_trials_that_reach_their_limit_are_no_cause(tmp_path: Path, client: str,
         (Ending("timeout", "late", "zeroed"), "the agent ran out of time; trained with reward 0: late"),
         (
             Ending("exit", "ValueError: HTTP Error 500: x", "masked"),
-            "the agent failed; not trained: ValueError: HTTP Error 500: x",
+            "the agent or its reward failed; not trained: ValueError: HTTP Error 500: x",
         ),
     ],
 )

@@ -433,7 +433,7 @@ def test_the_exit_of_a_service_is_told_and_not_again_that_of_its_run(tmp_path: P
 def test_lines_that_say_the_same_are_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "trainer.log"
     log.write_text(
-        "step:1 - actor/loss:nan\n" + "WARN: grad_norm is not finite: nan\n" * 3 + "step:2 - actor/loss:nan\n"
+        "step:1 - actor/loss:0.1\n" + "WARN: grad_norm is not finite: nan\n" * 3 + "step:2 - actor/loss:0.1\n"
     )
     _, out, _ = doctor(capsys, log)
     assert out.count("WARN: grad_norm") == 1 and "(again in line 4)" in out

@@ -24,6 +24,7 @@ from liverl.plan.spec import Plan
 from liverl.procs.locks import lock_holder
 from liverl.rundir.layout import DeadBackend, LiveBackend, RunDir
 from liverl_tui.cli import up
+from liverl_tui.cli.before_start import Checked, opens
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.text.errors import CliError
 
@@ -203,13 +204,13 @@ def test_who_loses_the_race_for_a_name_shows_the_run(
 ) -> None:
     run_dir = tmp_path / "run"
 
-    def other(*_: Any) -> up._Checked:
+    def other(*_: Any) -> Checked:
         if meanwhile:
             run_dir.mkdir(exist_ok=True)
             (run_dir / "plan.json").touch()
         if where == "preflight":
             raise CliError("a port is held", ExitCode.PREFLIGHT)
-        return up._Checked([], {})
+        return Checked([], {})
 
     def create(*_: Any) -> None:
         raise RunExists("exists already", ExitCode.USAGE)
@@ -235,15 +236,15 @@ def test_what_the_list_of_checks_suggests_is_set_and_checked_again(monkeypatch: 
     loaded = SimpleNamespace(warnings=(), config=SimpleNamespace(ui=SimpleNamespace(keys={})))
     target = SimpleNamespace(run_dir=Path("/no/such/run"), loaded=loaded, like=(), plan=lambda: None)
 
-    def checked(_plan: Any, _loaded: Any, options: UpOptions, by_key: dict[str, str]) -> up._Checked:
+    def checked(_plan: Any, _loaded: Any, options: UpOptions, by_key: dict[str, str]) -> Checked:
         seen.append((options.sets, by_key))
-        return up._Checked([], {"ray.port": "0"} if len(seen) == 1 else {})
+        return Checked([], {"ray.port": "0"} if len(seen) == 1 else {})
 
     made: list[int] = []
     monkeypatch.setattr("liverl_tui.cli.target.load_target", lambda _: target)
     monkeypatch.setattr(up, "_require_trusted", lambda *_: None)
-    monkeypatch.setattr(up, "_preflight", checked)
-    monkeypatch.setattr(up, "_confirm", lambda *_: None)
+    monkeypatch.setattr(up, "preflight", checked)
+    monkeypatch.setattr(up, "confirm", lambda *_: None)
     monkeypatch.setattr(launch, "create_run", lambda *_: made.append(len(seen)))
     monkeypatch.setattr(up, "_start", lambda _run, options, _text: len(options.sets))
     assert up._from_config(UpOptions(sets=("data.seed=1",), detach=True)) == 2
@@ -257,6 +258,6 @@ def test_values_that_were_set_are_shown_before_the_run_starts(
 ) -> None:
     """With them no check fails or warns any more; the run began without anybody's word."""
     fine = [Check("port 1", "ok", "free")]
-    monkeypatch.setattr(up, "_mode", lambda _: "interface")
-    assert up._opens(fine, UpOptions(), by_key) == bool(by_key)
-    assert not up._opens(fine, UpOptions(yes=True), by_key)
+    monkeypatch.setattr("liverl_tui.cli.before_start.mode", lambda **_: "interface")
+    assert opens(fine, UpOptions(), by_key) == bool(by_key)
+    assert not opens(fine, UpOptions(yes=True), by_key)
