@@ -8,12 +8,14 @@ does something for which Textual has no public API.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
 from textual import events
 from textual._compositor import Compositor, CompositorMap, CompositorUpdate, LayoutUpdate
 from textual.app import App
 from textual.binding import Binding
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.geometry import Region
@@ -82,6 +84,16 @@ def key_bindings(node: DOMNode, key: str) -> Sequence[Binding]:
 
 
 # -- the app
+
+
+def _looked_into_what_closes(error: Exception) -> bool:
+    """Whether a widget was not found because the screen or widget that was asked for it is being removed: its children
+    go first, and a worker that has just read something does not know."""
+    inner = getattr(error, "error", error)  # Textual's WorkerFailed wraps the original error
+    if not isinstance(inner, NoMatches):
+        return False
+    asked = (frame.f_locals.get("self") for frame, _ in walk_tb(inner.__traceback__))
+    return any(isinstance(one, DOMNode) and (one._pruning or one._closing or one._closed) for one in asked)
 
 
 class HookedApp(App[None]):
@@ -154,6 +166,8 @@ class HookedApp(App[None]):
             super()._display(screen, renderable)
 
     def _handle_exception(self, error: Exception) -> None:
+        if _looked_into_what_closes(error):
+            return  # a worker has read something for a screen that was closed meanwhile
         self.last_words = self.last_words or self.describe_fault(error)
         super()._handle_exception(error)
 

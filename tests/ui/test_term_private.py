@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from textual.geometry import Region
 from textual.notifications import Notification, Notifications
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.worker import WorkerFailed
 
 import liverl_tui
 from liverl_tui.term.private import HookedApp, key_bindings
@@ -65,6 +67,9 @@ ATTRIBUTES: dict[str, tuple[str, type]] = {
     "_notifications": ("app", Notifications),
     "_exit_renderables": ("app", list),
     "_bindings": ("screen", BindingsMap),
+    "_pruning": ("screen", bool),
+    "_closing": ("screen", bool),
+    "_closed": ("screen", bool),
     "_compositor": ("screen", Compositor),
     "_dirty_widgets": ("screen", set),
     "_layout_required": ("screen", bool),
@@ -118,6 +123,34 @@ def test_the_compositor_gives_what_is_painted() -> None:
 
 
 # -- what is made of them
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_only_of_a_screen_that_closes_a_widget_may_be_missing(closes: bool) -> None:
+    """A worker of the app reads for a screen that is closed meanwhile, and its widgets are removed first."""
+    app = HookedApp()
+    read = asyncio.Event()
+
+    async def worker(screen: Screen[Any]) -> None:
+        await read.wait()
+        screen.query_one("#gone")
+
+    async def shown() -> None:
+        async with app.run_test() as pilot:
+            screen: Screen[Any] = Screen()
+            await app.push_screen(screen)
+            work = app.run_worker(worker(screen))
+            if closes:
+                await app.pop_screen()
+            read.set()
+            await pilot.pause()
+            assert work.is_finished and app.is_running
+
+    if closes:
+        await shown()
+    else:
+        with pytest.raises(WorkerFailed):
+            await shown()
 
 
 async def test_an_app_that_may_not_paint_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
