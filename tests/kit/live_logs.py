@@ -9,7 +9,7 @@ from typing import Any
 from kit.screens import service, snapshot
 from liverl.diagnose.catalogue import live_logs
 from liverl.diagnose.tracker import RunContext, Window
-from liverl.model import ServiceStatus, Snapshot, Symptom
+from liverl.model import ServiceStatus, Snapshot, Symptom, TrialsStatus
 from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 
@@ -58,8 +58,9 @@ class Followed:
         return snapshot(**{"at": self.now, "services": self.services(), **fields})
 
     def symptoms(self, tool_parser: str | None = None, **fields: Any) -> dict[str, Symptom]:
-        """What the rules for logs find at one look; ``fields`` of the snapshot replace."""
+        """What the rules for logs find at one look of a run whose trials are not known; ``fields`` of the snapshot
+        replace."""
         beside = RunContext(tool_parser=tool_parser, live_logs=self.live.facts)
-        window = Window(self.snapshot(**fields), None, beside)
+        window = Window(self.snapshot(**{"trials": TrialsStatus(), **fields}), None, beside)
         found = [s for rule in (live_logs.logged, live_logs.requests_fail) for s in rule(window)]
         return {s.id: s for s in found if isinstance(s, Symptom)}

@@ -833,6 +833,13 @@ def explained(name: str) -> Explanation:
     return Explanation(name, "warning", name, "why", "fix")
 
 
+@pytest.mark.parametrize("name", ["vllm-tool-calls-unreadable", "verl-tool-call-unreadable"])
+def test_calls_that_most_trials_got_were_read(name: str) -> None:
+    logs = Verdict(None, (), (explained(name), explained("verl-nan-rewards")))
+    assert [one.id for one in joined(logs, [], [], []).symptoms] == [name, "verl-nan-rewards"]
+    assert [one.id for one in joined(logs, [], [], [], calls_read=True).symptoms] == ["verl-nan-rewards"]
+
+
 @pytest.mark.parametrize("row", [one for one in whole().rows if one.told_by], ids=lambda one: one.id)
 def test_a_line_that_an_alert_tells_from_better_facts_is_not_told_again(row: Signature) -> None:
     """A gradient that is NaN because a reward is has no other advice of its own beside that of the alert."""

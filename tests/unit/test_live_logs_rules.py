@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.live_logs import Followed
-from kit.screens import service, snapshot
+from kit.screens import service, snapshot, trial
 from msgspec.structs import replace
 
 from liverl.causes.catalogue import by_id, rows
@@ -139,6 +141,28 @@ def test_a_parser_that_is_set_already_is_no_patch_and_trials_say_more(run: Follo
     assert run.symptoms(tool_parser="qwen3_coder")[name].patch == {}
     silent = TrialsStatus(steps=(StepTrials(7, 16, 16, 16, 0.0),))
     assert run.symptoms(trials=silent) == {}, "zero_tool_calls reports it, with what the model wrote"
+
+
+@pytest.mark.parametrize(
+    ("calls", "fields", "raised"),
+    [
+        ([3, 3, 3, 0], {}, False),  # slips of the model: most trials called tools
+        ([3, 3, 0, 0], {}, True),
+        ([3, 3, 3], {}, True),  # too few
+        ([3, 3, 3, 3], {"updated_at": 0.0}, True),  # of an attempt before this one
+        ([3, 3, 3, 3], {"earlier": True}, True),
+        ([3, 3, 3, 3], {"turns": 0}, True),  # only verl's dump is known
+    ],
+)
+def test_a_parser_fits_whose_calls_most_trials_got(
+    run: Followed, calls: list[int], fields: dict[str, Any], raised: bool
+) -> None:
+    run.write("r0", *[BY_ID["vllm-tool-calls-unreadable"].fires] * MANY)
+    run.look()
+    now = {"updated_at": time.time() + 1e6, **fields}
+    heads = tuple(trial(number, tool_calls=count, **now) for number, count in enumerate(calls))
+    found = run.symptoms(trials=TrialsStatus(newest=heads))
+    assert ("log:vllm-tool-calls-unreadable:r0" in found) == raised
 
 
 WAITS = [one for one in WATCHED if threshold(one).waits and not threshold(one).connects]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -208,6 +208,15 @@ class _ParserSetting(NamedTuple):
             return f"start the engine with --tool-call-parser {parser}, and then the script again"
         variable = f"set {VARIABLES[0]}={parser} for the script, or " if self.set_at.variable else ""
         return f"{variable}replace it by {parser} in {place}, and start the script again"
+
+
+def calls_are_read(heads: Iterable[TrialHead], since: float = 0.0) -> bool:
+    """Whether most trials of the newest two steps, that changed after ``since`` (Unix seconds), called a tool: lines of
+    an engine about calls that it could not read are slips of the model then, and its parser fits."""
+    known = [one for one in heads if not one.earlier and one.turns and one.updated_at >= since]
+    newest = max((one.step or 0 for one in known), default=0)
+    judged = [one for one in known if (one.step or 0) >= newest - 1]
+    return len(judged) >= FEWEST and 2 * sum(one.tool_calls > 0 for one in judged) > len(judged)
 
 
 def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:

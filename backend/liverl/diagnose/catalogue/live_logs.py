@@ -12,7 +12,7 @@ from liverl.causes.match import Match
 from liverl.causes.signature import Live, Signature
 from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
 from liverl.causes.verdict.words import explained
-from liverl.diagnose.catalogue.agents import trials_failed, zero_tool_calls
+from liverl.diagnose.catalogue.agents import calls_are_read, trials_failed, zero_tool_calls
 from liverl.diagnose.catalogue.metrics import updates_skipped
 from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
@@ -56,7 +56,8 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
         together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
     carried = {name for name, kind in together if kind == window.now.carrier}
     told = {
-        "zero_tool_calls": any(True for _ in zero_tool_calls(window)),
+        "zero_tool_calls": calls_are_read(window.now.trials.newest, window.now.started_at)
+        or any(True for _ in zero_tool_calls(window)),
         RAY_SHORTAGE: any(True for rule in (group_waits, actor_waits) for _ in rule(window)),
         "metrics_not_finite": updates_skipped(window),
         "trials_failed": any(True for _ in trials_failed(window)),

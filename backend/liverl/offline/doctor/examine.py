@@ -15,6 +15,7 @@ from liverl.causes.inputs.places import located
 from liverl.causes.inputs.stated import as_stated
 from liverl.causes.verdict.guesses import GPU, RAY
 from liverl.causes.verdict.plain_keys import for_others
+from liverl.diagnose.catalogue.agents import calls_are_read
 from liverl.model import TrialsStatus
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.doctor.early_ends import early_ends
@@ -120,7 +121,8 @@ def examine(
         *unlooked,
     ]
     left_out = _left_out(inputs.left_out, files, trials, missed)
-    verdict = located(joined(verdict, judged, often, silent, matcher))
+    calls_read = any(calls_are_read(read.status.newest) for read in trials)
+    verdict = located(joined(verdict, judged, often, silent, matcher, calls_read=calls_read))
     if hung is not None:
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)

@@ -28,9 +28,12 @@ def joined(
     failed: Sequence[Failure],
     silent: Sequence[Explanation],
     matcher: Matcher | None = None,
+    *,
+    calls_read: bool = False,
 ) -> Verdict:
     """One verdict. ``logs``: on the records of all logs; ``judged``: by the rules for runs; ``failed``: why trials
-    failed; ``silent``: what is wrong with logs without an error; ``matcher``: of another catalogue than ours.
+    failed; ``silent``: what is wrong with logs without an error; ``matcher``: of another catalogue than ours;
+    ``calls_read``: most trials called tools.
 
     What most trials failed with is the cause where the logs know none, or only that trials failed. A hang is told
     beside an end from outside, and beside one that nothing explains; an early end only where nothing else is wrong.
@@ -51,6 +54,8 @@ def joined(
     more += [one for one in alerts if one.severity == "critical"]
     more += [one.explanation for one in explained]
     known = {one.id for one in alerts} | ({_ALERT} if failed else set())
+    if calls_read:
+        known.add(_NO_CALLS)  # a line about a call that was not read is a slip of the model
     more += [one for one in logs.symptoms if not _told(matcher.told_by(one.id), known)]
     more += [one for one in alerts if one.severity != "critical"]
     more += [one for one in silent if one.id == STOPS and logs.cause is None]
