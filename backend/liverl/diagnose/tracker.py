@@ -123,8 +123,8 @@ class Rule:
     ``linger``: seconds without it before it counts as cleared. ``stands``: its symptoms say themselves since when
     something stands still, which counts in place of the time of the raise. ``alerts``: the ids of its symptoms without
     what follows the first colon, each with what it means beside what the function's docstring says of all of them;
-    None: the one that is called like the function. The reference shows both. ``gap``: seconds without it, before it is
-    reported, that do not begin its ``hold`` anew: for conditions on what comes in bursts; ``Resolved`` disproves them.
+    None: the one that is called like the function. The reference shows both. ``gap``: seconds
+    that it may be absent within its ``hold``, for conditions on what comes in bursts; ``Resolved`` begins that anew.
     """
 
     look: Evaluate

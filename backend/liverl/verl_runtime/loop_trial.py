@@ -193,11 +193,10 @@ class Outcome:
             OSError: its files cannot be written.
         """
         if not self.recorded:
-            told = self._raised_by_scorer(error)
-            self.files.exception = told or failure(error)
+            told = self._raised_by_scorer(error) or failure(error)
+            self.files.exception = told
             cancelled = isinstance(error, asyncio.CancelledError)
-            why = told["exception_message"] if told else _behind(error)
-            self._mask("infrastructure" if cancelled else "exit", f"no reward: {why}")
+            self._mask("infrastructure" if cancelled else "exit", f"no reward: {told['exception_message']}")
             self.record(0.0)
 
     def _raised_by_scorer(self, error: BaseException) -> dict[str, str] | None:

@@ -27,8 +27,9 @@ def judge_found(
     failed."""
     ended = [name for one in exits if (name := read_log_name(one.log)) is not None]
     last = {name.service: name.generation for name in ended}
-    replaced = [log for log in logs if log.log in over or _is_replaced(log, last)]
-    verdict = _judge([log for log in logs if log not in replaced], exits, matcher)
+    names = {log.log for log in logs if log.log in over or _is_replaced(log, last)}
+    replaced = [log for log in logs if log.log in names]
+    verdict = _judge([log for log in logs if log.log not in names], exits, matcher)
     if not replaced:
         return verdict
     seen = {one.id for one in verdict.explanations} | UNEXPLAINED

@@ -3,7 +3,7 @@ of processes that go on. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from liverl.causes.catalogue import by_id
@@ -55,19 +55,31 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
     for heard in _heard(window):
         together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
     carried = {name for name, kind in together if kind == window.now.carrier}
-    told = {
-        "zero_tool_calls": calls_are_read(window.now.trials.newest, window.now.started_at)
-        or any(True for _ in zero_tool_calls(window)),
-        RAY_SHORTAGE: any(True for rule in (group_waits, actor_waits) for _ in rule(window)),
-        "metrics_not_finite": updates_skipped(window),
-        "trials_failed": any(True for _ in trials_failed(window)),
-    }
     for (name, kind), all_of in together.items():
         if kind == "replica" and name in carried:
             continue  # the same requests, which the proxy reports of all replicas
-        if told.get(all_of[0].signature.told_by):
+        better = _FROM_BETTER_FACTS.get(all_of[0].signature.told_by)
+        if better is not None and better(window):
             continue
         yield _logged(window, all_of)
+
+
+def _tool_calls(window: Window) -> bool:
+    calls_read = calls_are_read(window.now.trials.newest, window.now.started_at)
+    return calls_read or _finds(zero_tool_calls, window)
+
+
+def _finds(rule: Callable[[Window], Iterator[Symptom | Resolved]], window: Window) -> bool:
+    return any(True for _ in rule(window))
+
+
+# ``told_by`` of rows -> whether that alert, or what it looks at, tells it now
+_FROM_BETTER_FACTS: dict[str, Callable[[Window], bool]] = {
+    "zero_tool_calls": _tool_calls,
+    RAY_SHORTAGE: lambda window: _finds(group_waits, window) or _finds(actor_waits, window),
+    "metrics_not_finite": updates_skipped,
+    "trials_failed": lambda window: _finds(trials_failed, window),
+}
 
 
 def _logged(window: Window, all_of: Sequence[_Heard]) -> Symptom:

@@ -15,8 +15,8 @@ from liverl.util.json_limits import MAX_TOKEN_VALUES, MAX_VALUES, JsonRefused, c
 _TOLD = 120  # maximum characters of a value or a parser's words in a message
 # LiteLLM refuses them with a traceback: they would send a request, and a key, to an address that a client names.
 _NOT_FOR_CLIENTS = ("api_base", "base_url", "user_config")
-# LiteLLM sends what is in extra_body in place of what stands beside it, so that the engine would get another
-# conversation than the one that is recorded.
+# In extra_body these would take the place of those beside it: LiteLLM would ask the engine with one conversation, and
+# the record would show another one.
 _NOT_INSIDE = ("messages", "prompt", "system", "tools", "model", "stream")
 
 

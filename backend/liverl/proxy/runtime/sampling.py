@@ -93,45 +93,25 @@ def _finite(value: object) -> bool:
 
 # The fields that are sent on as they came, beside those of ``_CHANGES`` that ask for nothing. None of them decides how
 # a token is sampled.
-_PASSED = frozenset(
-    (
-        # the conversation
-        *(
-            "model",
-            "messages",
-            "prompt",
-            "suffix",
-            "system",
-            "tools",
-            "tool_choice",
-            "functions",
-            "function_call",
-        ),
-        *("parallel_tool_calls", "response_format", "output_format", "output_config"),
-        # what the run's chat template makes of it
-        *("chat_template_kwargs", "reasoning_effort", "thinking", "reasoning", "include_reasoning"),
-        *("add_generation_prompt", "add_special_tokens", "mm_processor_kwargs", "media_io_kwargs"),
-        # lengths and texts
-        *("max_tokens", "max_completion_tokens", "stop", "stop_sequences", "include_stop_str_in_output", "n"),
-        # what of a reply is sent back, and how
-        *("stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids"),
-        *("return_token_ids", "return_tokens_as_token_ids", "return_prompt_text", "skip_special_tokens"),
-        *("spaces_between_special_tokens", "modalities"),
-        # for LiteLLM, for the engine's scheduler and cache, and for nobody
-        *("timeout", "stream_timeout", "headers", "extra_headers", "metadata", "litellm_metadata", "tags"),
-        *(
-            "litellm_session_id",
-            "litellm_trace_id",
-            "litellm_call_id",
-            "drop_params",
-            "cache_salt",
-            "priority",
-        ),
-        *("request_id", "user", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
-        *("prompt_cache_retention", "prediction", "verbosity", "context_management", "cache_control"),
-        *("inference_geo", "betas", "anthropic_beta", "anthropic_version"),
-    )
-)
+_PASSED = frozenset((
+    # the conversation
+    "model", "messages", "prompt", "suffix", "system", "tools", "functions", "parallel_tool_calls",
+    # what the run's chat template makes of it
+    "chat_template_kwargs", "reasoning_effort", "thinking", "reasoning", "include_reasoning", "add_special_tokens",
+    "mm_processor_kwargs", "media_io_kwargs",
+    # lengths and texts
+    "max_tokens", "max_completion_tokens", "stop", "stop_sequences", "include_stop_str_in_output", "n",
+    # what of a reply is sent back, and how
+    "stream", "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids", "return_token_ids",
+    "return_tokens_as_token_ids", "return_prompt_text", "skip_special_tokens", "spaces_between_special_tokens",
+    "modalities",
+    # for LiteLLM, for the engine's scheduler and cache, and for nobody
+    "timeout", "stream_timeout", "headers", "extra_headers", "metadata", "litellm_metadata", "tags",
+    "litellm_session_id", "litellm_trace_id", "litellm_call_id", "drop_params", "cache_salt", "priority", "request_id",
+    "user", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prediction",
+    "verbosity", "context_management", "cache_control", "inference_geo", "betas", "anthropic_beta",
+    "anthropic_version",
+))  # fmt: skip
 
 
 def decided(body: Mapping[str, Any], chosen: Mapping[str, float], *, keeps_seed: bool) -> Decided:
