@@ -46,11 +46,12 @@ from liverl.verl_runtime.worker_facts import extra_fields, reward_from, validate
 
 FAILED = exited(1, "exited with 1")
 LATE = Ended("timeout", why="late", same="timeout")
+REFUSED: Any = {"refused": {"n": 1}, "refusal": "n is not supported"}  # counters
 LOST = Ended("infrastructure", why="sandbox gone")
 DONE = Ended(by="submit")
 
 
-def after(replies: int = 3, seconds: float = 100.0, waited: float = 0.0, **counters: float) -> Session:
+def after(replies: int = 3, seconds: float = 100.0, waited: float = 0.0, **counters: Any) -> Session:
     return Session(counters, replies, seconds, waited)
 
 
@@ -64,6 +65,13 @@ JUDGED: list[tuple[Ended, Session, Cause]] = [
     (DONE, after(0), "infrastructure"),
     (FAILED, after(0), "infrastructure"),
     (LATE, after(0), "infrastructure"),
+    # No reply, as it asked for what it does not get: the agent's, and the same another time.
+    (DONE, after(0, **REFUSED), "exit"),
+    (FAILED, after(0, **REFUSED), "exit"),
+    (LATE, after(0, **REFUSED), "exit"),
+    (exited(137, "killed"), after(0, **REFUSED), "infrastructure"),
+    (DONE, after(0, replica_lost=1, **REFUSED), "infrastructure"),
+    (DONE, after(**REFUSED), "done"),
     # What the session lost comes first.
     (DONE, after(replica_lost=1), "infrastructure"),
     (FAILED, after(replica_lost=1, refused_turns=1), "infrastructure"),
@@ -138,6 +146,16 @@ def test_whether_another_attempt_could_end_otherwise(again: bool) -> None:
     assert Ended().again and exited(1, "").again
 
 
+NO = "its session refused 1 request of the agent: n is not supported"
+
+
+def test_an_agent_that_asks_for_what_it_does_not_get_is_not_run_again_and_is_no_shared_fault() -> None:
+    """A quarter of a step's trials may be of one agent that asks for it."""
+    for ended in (FAILED, DONE, LATE):
+        found = judged(ended, after(0, **REFUSED))
+        assert not found.again and counts_together(found) == ""
+
+
 WAITED = "it waited 51 of 100 s for its turn, a replica or a sandbox"
 
 
@@ -155,6 +173,11 @@ WAITED = "it waited 51 of 100 s for its turn, a replica or a sandbox"
         (DONE, after(replica_lost=1), "no replica answered it"),
         (Ended(why="no replica answered it"), after(replica_lost=1), "no replica answered it"),
         (DONE, after(refused_turns=1), "it had all its turns"),
+        (FAILED, after(0, **REFUSED), f"{NO}; exited with 1"),
+        (FAILED, after(**REFUSED), f"{NO}; exited with 1"),
+        (LATE, after(0, **REFUSED), f"{NO}; late"),
+        (Ended("exit", why=NO, again=False), after(0, **REFUSED), NO),
+        (DONE, after(**REFUSED), ""),
     ],
 )
 def test_each_reason_is_said_once(ended: Ended, session: Session, why: str) -> None:

@@ -72,6 +72,11 @@ def complaints(one: LiveLog) -> dict[str, int]:
             '2026-11-24 17:00:00,1 INFO liverl-sessions: ::1 "POST /s/trial-17/v1/messages HTTP/1.1" 404, 0.003 s',
             *(404, "POST /s/*/v1/messages", "", False),
         ),
+        (
+            '2026-11-24 17:00:00,1 INFO liverl-sessions: ::1 "POST /s/trial-17/v1/messages HTTP/1.1" 400, '
+            "0.003 s; 2 more succeeded before: n is not supported",
+            *(400, "POST /s/*/v1/messages", "n is not supported", False),
+        ),
         ("liverl-proxy: 401 POST /v1/messages", 401, "POST /v1/messages", "", False),
         (
             "liverl-proxy: 400 POST /v1/messages trial=t0 replica=http://127.0.0.1:43561",
@@ -134,6 +139,14 @@ def test_an_update_of_weights_is_no_traffic(run: Followed, path: str, status: st
     run.write("r0", OK, update)
     one = facts(run)
     assert (one.answered.since(0), sum(f.counted.since(0) for f in one.failed)) == (1, failed)
+
+
+def test_what_a_trainer_asks_of_the_sessions_is_no_request_of_a_trial(run: Followed) -> None:
+    """It would look as if most of the agents' requests succeeded."""
+    head = "2026-11-24 17:00:00,1 INFO liverl-sessions: "
+    for path in ("/sessions", "/sessions/t-1/finish", "/sess/t-1/v1/messages"):
+        run.write("r0", f'{head}unix "POST {path} HTTP/1.1" 200, 0.001 s')
+    assert facts(run).answered.since(0) == 1
 
 
 @pytest.mark.parametrize("route", sorted(ROUTES))

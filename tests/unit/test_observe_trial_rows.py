@@ -298,6 +298,8 @@ def test_the_lines_of_a_session() -> None:
         ended=True,
         overridden=("seed", "top_p"),
         ignored=("store",),
+        refused=("n", "tool_choice"),
+        refusal="n is not supported",
     )
     assert list(session_lines(facts)) == [
         "recorded    by the session proxy: the tokens that were sampled, not their text",
@@ -311,6 +313,7 @@ def test_the_lines_of_a_session() -> None:
         "tokens      51.7k prompt, 536 sampled, 25% of them by sub-agents",
         "sampling    the trainer's; the agent asked for other values: seed, top_p",
         "no effect   fields of requests: store",
+        "refused     requests for what they asked: n, tool_choice; the newest one: n is not supported",
         "versions    v3 to v5",
         "time        model 12.3 s, tools 4.5 s, last gap between two requests 1.2 s, without a replica 61.0 s",
     ]

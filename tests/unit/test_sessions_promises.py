@@ -190,7 +190,8 @@ async def test_a_model_that_is_not_served_is_404_and_nothing_is_sampled(
     assert (reply.status, reply.param) == (404, "model") and "session_proxy.models" in reply.words
     assert reply.code == ("model_not_found" if api == "openai" else None)
     assert "`m`" in reply.words and not replica.prompts
-    assert host.store.session(opened["id"]).counters.num_failed == 0
+    counters = host.store.session(opened["id"]).counters
+    assert (counters.num_failed, counters.refused) == (1, {"model": 1}) and counters.refusal == reply.words
 
 
 async def test_tokens_of_another_models_prompt_are_not_counted(host: SessionHost) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from liverl.sessions.trial_log import ROWS, TURNS
+from liverl.sessions.counters import Counters
+from liverl.sessions.trial_log import TURNS
 from liverl.verl_runtime import silence as module
 from liverl.verl_runtime.silence import silence
 
@@ -18,9 +20,9 @@ TOO_LONG = "shorten the prompt, or raise training.max_prompt_length"
 CUT = "each reply was cut at its limit of tokens (finish reason length), and "
 
 
-def told(folder: Path) -> tuple[str, str, str]:
-    found = silence(folder, 5)
-    assert found.again
+def told(folder: Path, counters: Mapping[str, Any]) -> tuple[str, str, str]:
+    found = silence(folder, Counters(**counters), 5)
+    assert found.again is (found.kind != "RequestRefusedError"), "what it asks, it asks another time too"
     return found.kind, str(found), found.cause
 
 
@@ -44,8 +46,13 @@ def test_the_requests_of_a_trial_say_why(
 ) -> None:
     prefix = "the agent got no reply: " if kind == "NoReplyError" else ""
     suffix = ", so there is nothing to train" if kind == "NoTokensError" else ""
-    (tmp_path / ROWS).write_text(json.dumps({"counters": counters}))
-    assert told(tmp_path) == (kind, f"{prefix}{words}{suffix}", "infrastructure")
+    assert told(tmp_path, counters) == (kind, f"{prefix}{words}{suffix}", "infrastructure")
+
+
+def test_an_agent_all_of_whose_requests_were_refused_has_asked_and_is_told_what(tmp_path: Path) -> None:
+    counters = {"num_failed": 3, "refused": {"response_format": 2}, "refusal": "response_format changes it"}
+    words = "its session refused 2 requests of the agent, the last one: response_format changes it"
+    assert told(tmp_path, counters) == ("RequestRefusedError", words, "exit")
 
 
 def record(*reasons: str | None) -> dict[str, Any]:
@@ -67,11 +74,10 @@ def record(*reasons: str | None) -> dict[str, Any]:
 )
 def test_replies_beyond_what_is_trained(tmp_path: Path, records: list[Any] | None, cut: bool) -> None:
     counters = {"num_calls": 2, "num_failed": 1, "total_completion_tokens": 9}
-    (tmp_path / ROWS).write_text(json.dumps({"counters": counters}))
     if records is not None:
         lines = [one if isinstance(one, str) else json.dumps(one) for one in records]
         (tmp_path / TURNS).write_text("".join(f"{line}\n" for line in lines))
-    assert told(tmp_path) == (
+    assert told(tmp_path, counters) == (
         "PromptTooLongError",
         f"2 requests were answered with 9 tokens, but {CUT if cut else ''}no sampled token is within the 5 tokens "
         f"of a row that verl trains: {TOO_LONG}",
@@ -79,21 +85,14 @@ def test_replies_beyond_what_is_trained(tmp_path: Path, records: list[Any] | Non
     )
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"counters": 3}'])
-def test_a_trial_without_a_sessions_files_is_silent(tmp_path: Path, text: str | None) -> None:
-    """Through LiteLLM there are none."""
-    if text is not None:
-        (tmp_path / ROWS).write_text(text)
-    assert told(tmp_path) == SILENT
-
-
 def test_a_file_that_is_none_or_far_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.mkfifo(tmp_path / ROWS)
-    assert told(tmp_path) == SILENT
-    (tmp_path / ROWS).unlink()
-    (tmp_path / ROWS).write_text('{"counters": {"num_failed": 1}}')
-    assert told(tmp_path)[0] == "NoReplyError"
+    counters = {"num_calls": 1, "total_completion_tokens": 9}
+    os.mkfifo(tmp_path / TURNS)
+    assert CUT not in told(tmp_path, counters)[1]
+    (tmp_path / TURNS).unlink()
+    (tmp_path / TURNS).write_text(f"{json.dumps(record('length'))}\n")
+    assert CUT in told(tmp_path, counters)[1]
     monkeypatch.setattr(module, "_LARGEST", 9)
-    assert told(tmp_path) == SILENT
+    assert CUT not in told(tmp_path, counters)[1]

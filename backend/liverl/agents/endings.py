@@ -7,7 +7,7 @@ verl's metrics and the documentation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -88,7 +88,7 @@ class Session(msgspec.Struct, frozen=True):
     ``replies`` of the model; ``seconds``: the attempt took; ``waited``: those of them in which it waited for a sandbox
     or a proxy."""
 
-    counters: Mapping[str, float] = {}
+    counters: Mapping[str, Any] = {}
     replies: int = 0
     seconds: float = 0.0
     waited: float = 0.0
@@ -161,7 +161,12 @@ def judged(ended: Ended, session: Session) -> Ended:
         ended = Ended("timeout", why=_both("its time was over", ended.why), same="timeout")
     if ended.cause in ("infrastructure", "limit"):
         return ended
+    told = refused(session.counters)
+    if told and ended.cause in ("exit", "timeout") and told not in ended.why:
+        ended = msgspec.structs.replace(ended, why=_both(told, ended.why))
     if not session.replies:
+        if told:  # it asks for the same another time
+            return Ended("exit", ended.by, ended.why or told, again=False)
         return Ended("infrastructure", ended.by, _both("it had no reply yet", ended.why), again=ended.again)
     if ended.cause != "done" and session.waiting > max(WAITED * session.seconds, LEAST_WAIT_S):
         words = (
@@ -174,7 +179,7 @@ def judged(ended: Ended, session: Session) -> Ended:
 def counts_together(ended: Ended) -> str:
     """The name by which equal endings of a step are counted; "" if the agent alone is known to have caused it, or if
     nothing failed."""
-    if ended.cause not in ("exit", "timeout"):
+    if ended.cause not in ("exit", "timeout") or not ended.again:
         return ""
     return ended.same or ended.cause
 
@@ -201,6 +206,18 @@ def outcome_of(cause: Cause, endings: Endings, *, verified: bool, left: int, row
     if not rows or treatment == "mask":
         return "masked"
     return "trained" if treatment == "train" else "zeroed"
+
+
+def refused(counters: Mapping[str, Any]) -> str:
+    """``its session refused 3 requests, at last: WORDS``: those that asked for what a session does not do; "" without
+    one."""
+    names = counters.get("refused")
+    number = sum(names.values()) if isinstance(names, dict) else 0
+    if not number:
+        return ""
+    many = "1 request" if number == 1 else f"{number} requests"
+    last = f"{', the last one' if number > 1 else ''}: {counters.get('refusal')}"
+    return f"its session refused {many} of the agent{last}"
 
 
 def _lost(session: Session) -> str:

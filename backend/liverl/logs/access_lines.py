@@ -54,8 +54,10 @@ UPDATES = (
         "/unload_lora",
     ),
 )
+# By which a trainer opens and ends trials (liverl.sessions)
+_TRAINERS = "/sessions"
 _POST = b'"POST '
-_UPDATES = tuple(_POST + route.encode() for route in UPDATES)
+_UPDATES = tuple(_POST + route.encode() for route in (*UPDATES, _TRAINERS))
 _DIGITS = b"0123456789"
 _BARE_UPDATES = tuple((update.translate(None, _DIGITS), update) for update in _UPDATES)
 _MARK = " HTTP/"
@@ -79,7 +81,8 @@ def line_kinds(block: bytes) -> bytes:
 
 
 def posts_in(block: bytes, kinds: bytes) -> int:
-    """How many requests of trials the access lines in these bytes tell of: all that POST, but for ``UPDATES``.
+    """How many requests of trials the access lines in these bytes tell of: all that POST, but for ``UPDATES`` and
+    those of a trainer to sessions.
     ``kinds``: its ``line_kinds``."""
     if _POST not in kinds:
         return 0

@@ -14,7 +14,14 @@ from liverl.util.poll_filter import POLLED, hide_polls
 access_logger = logging.getLogger("liverl.sessions.access")
 # Lines of requests that succeeded in one second; each has a turn of a trial, which the trial's file tells better.
 MOST = 20
+_LONGEST = 300  # characters of such words in a line
 _FAILED = 400  # HTTP status from which on a request always has its line
+
+
+class RefusedResponse(web.Response):
+    """The response to a request that is refused. ``why``: what its client is told."""
+
+    why = ""
 
 
 class Lines:
@@ -42,8 +49,8 @@ class Lines:
 
 
 class AccessLogger(AbstractAccessLogger):
-    """One line per request: client, request, status, seconds. Of those that succeeded ``MOST`` in a second; the next
-    line then says how many had none."""
+    """One line per request: client, request, status, seconds, and why it was refused. Of those that succeeded ``MOST``
+    in a second; the next line then says how many had none."""
 
     # Of the class: aiohttp makes an object of it for each connection, and each agent has a connection of its own.
     lines = Lines()
@@ -65,8 +72,15 @@ class AccessLogger(AbstractAccessLogger):
             response.status,
             time,
             f"; {without} more succeeded before" if without else "",
+            f": {_line(response.why)}" if isinstance(response, RefusedResponse) else "",
         )
-        self.logger.info('%s "%s %s HTTP/%s" %d, %.3f s%s', *arguments)
+        self.logger.info('%s "%s %s HTTP/%s" %d, %.3f s%s%s', *arguments)
+
+
+def _line(text: str) -> str:
+    """On one line that a terminal shows as it is, of ``_LONGEST`` characters at most."""
+    text = " ".join("".join(each if each.isprintable() else " " for each in text[: 2 * _LONGEST]).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def access_logger_class() -> type[AccessLogger]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from operator import attrgetter
 
 import msgspec
+
+MOST_REFUSED = 16  # names in ``Counters.refused``; what is refused beyond them is counted as ``OTHERS``
+OTHERS = "others"
+BODY, PATH, KEY = "body", "path", "key"  # names of what is no field
+LONGEST = 300  # characters of ``Counters.refusal``
+_INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
 
 
 class Counters(msgspec.Struct, omit_defaults=True):
@@ -28,7 +35,9 @@ class Counters(msgspec.Struct, omit_defaults=True):
     or changed, and was written anew from memory; ``journal_unreadable``: of a whole host, journals that say nothing at
     all. ``overridden``: parameters of which the client asked for
     another value than the trainer's; ``ignored``: fields that had no effect; both -> 1, and added up the number of
-    sessions.
+    sessions. ``refused``: requests that were refused for what they ask, by the field of theirs, such as ``tool_choice``
+    or ``messages[].content``, or ``body``, ``path``, ``key``; they are of ``num_failed``; ``refusal``: what the newest
+    of them was answered.
 
     ``proxy_model_inference_sec``: seconds of waiting for the engine, without those in the queue; ``replica_wait_sec``:
     seconds without a replica that answers, of all requests;
@@ -74,11 +83,23 @@ class Counters(msgspec.Struct, omit_defaults=True):
     doubted: int = 0
     overridden: dict[str, int] = {}
     ignored: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    refusal: str = ""
+
+    def note_refused(self, at: str, words: str) -> bool:
+        """Count a request that was refused for what it asks. ``at``: the path of the field; ``words``: what the client
+        is told. Returns whether it is the first one that is refused for that."""
+        name = _INDEX.sub("[]", at)
+        if name not in self.refused and len(self.refused) >= MOST_REFUSED:
+            name = OTHERS
+        self.refused[name] = self.refused.get(name, 0) + 1
+        self.refusal = words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+        return self.refused[name] == 1
 
 
 def together(several: Iterable[Counters]) -> Counters:
     """The counters of several sessions added up; of versions the smallest and the largest. What belongs to one
-    conversation, such as the last gap, is left at 0."""
+    conversation, such as the last gap, is left out."""
     every = list(several)
     total = Counters()
     for name in Counters.__struct_fields__:
@@ -86,11 +107,11 @@ def together(several: Iterable[Counters]) -> Counters:
         if name in ("min_global_steps", "max_global_steps"):
             known = [value for value in values if value is not None]
             setattr(total, name, (min if name.startswith("min") else max)(known, default=None))
-        elif name in ("overridden", "ignored"):
+        elif name in ("overridden", "ignored", "refused"):
             counted: Counter[str] = Counter()
             for value in filter(None, values):
                 counted.update(value)
             setattr(total, name, dict(counted))
-        elif name not in ("consecutive_no_tool", "tool_gap_sec"):
+        elif name not in ("consecutive_no_tool", "tool_gap_sec", "refusal"):
             setattr(total, name, sum(values))
     return total

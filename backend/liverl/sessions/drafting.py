@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from liverl.sessions.admission import QueueFull, SampleRequest
+from liverl.sessions.counters import BODY
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.id_text import Prompt
 from liverl.sessions.kept import Kept
@@ -486,7 +487,10 @@ class Drafter:
             self._state.counters.context_overflow += 1
             return Refusal(400, f"{OVERFLOW} prompt is too long: {error}")
         status = 400 if error.status < 404 else 502
-        return Refusal(status, f"the engine refused the request ({error.status}): {error}", param=error.param)
+        words = f"the engine refused the request ({error.status}): {error}"
+        if status == 400:
+            self._state.counters.note_refused(error.param or BODY, words)
+        return Refusal(status, words, param=error.param)
 
 
 def _digest(prompt: array[int]) -> str:

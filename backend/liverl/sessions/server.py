@@ -12,9 +12,11 @@ import msgspec
 from aiohttp import web
 
 from liverl.sessions import wire
+from liverl.sessions.access_log import RefusedResponse
 from liverl.sessions.asked_fields import refuse_what_changes
 from liverl.sessions.canonical import read_anthropic, read_body
 from liverl.sessions.client import opened_at
+from liverl.sessions.counters import BODY, KEY, PATH
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, BadRequest, Chat, quoted
@@ -42,6 +44,7 @@ _RETRY = "x-stainless-retry-count"  # of both vendors' SDKs
 _AGENT = "x-claude-code-agent-id"
 _AUXILIARY = "x-claude-code-auxiliary-type"
 _JSON = "application/json"
+LATE = 408  # the status of a request whose body does not come
 
 
 class NewSession(msgspec.Struct, frozen=True):
@@ -100,16 +103,31 @@ class AgentRoutes:
         except SessionEnded as error:
             _require(error.ended.accepts(_key_of(request)))
             raise Refusal(410, str(error)) from None
-        _require(session.accepts(_key_of(request)))
+        try:
+            _require(session.accepts(_key_of(request)))
+        except Refusal as refusal:
+            session.note_refused(KEY, str(refusal))
+            raise
         return session
 
-    def _for_policy(self, chat: Chat) -> Chat:
-        """The request.
+    async def _read(
+        self, request: web.Request, session: Session, read: Callable[[bytes], Chat], *, samples: bool = True
+    ) -> Chat:
+        """The request of an agent. ``samples``: it wants a reply.
 
         Raises:
-            Refusal: it is for another model.
+            Refusal: it is wrong, or asks for what cannot be done. The session counts it then, if it wants a reply.
         """
-        require_policy(chat.model, self._store.replicas.models, self._models_meant)
+        try:
+            chat = read(await _body(request))
+            require_policy(chat.model, self._store.replicas.models, self._models_meant)
+            if samples:
+                refuse_what_changes(chat, session.limits)
+        except (BadRequest, Refusal) as error:
+            refusal = error if isinstance(error, Refusal) else Refusal(400, str(error), param=error.param)
+            if samples and refusal.status != LATE:
+                session.note_refused(refusal.param or BODY, str(refusal))
+            raise refusal from None
         return chat
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
@@ -133,19 +151,22 @@ class AgentRoutes:
         """An agent that is made for another API, such as OpenAI's responses, is to learn why it gets no reply."""
         path = quoted(f"{request.method} /{request.match_info['path']}")
         words = f"{path} is not served here: use POST /v1/chat/completions or POST /v1/messages"
+        if request.method == "POST":  # others ask what there is
+            with contextlib.suppress(Refusal):  # it has ended meanwhile
+                self._session(request).note_refused(PATH, words)
         return _refused("anthropic" if "messages" in request.rel_url.parts else "openai", Refusal(404, words))
 
     async def _count(self, request: web.Request) -> web.StreamResponse:
         try:
             session = self._session(request)
-            chat = self._for_policy(read_anthropic(read_body(await _body(request))))
+            chat = await self._read(
+                request, session, lambda body: read_anthropic(read_body(body)), samples=False
+            )
             engine = await self._store.replicas.pick(session.id, (), PING_S)
             require_short(chat, await engine.context())
             return _json({"input_tokens": len(await engine.render(chat))})
         except Refusal as refusal:
             return _refused("anthropic", refusal)
-        except BadRequest as error:
-            return _refused("anthropic", Refusal(400, str(error), param=error.param))
         except (EngineRefused, Overflow) as error:
             return _refused("anthropic", Refusal(400, str(error)))
         except (EngineLost, TimeoutError) as error:
@@ -154,16 +175,13 @@ class AgentRoutes:
     async def _reply(self, request: web.Request, api: Api) -> web.StreamResponse:
         try:
             session = self._session(request)
-            chat = self._for_policy(session.requests.read(await _body(request), api))
-            refuse_what_changes(chat, session.limits)
+            chat = await self._read(request, session, lambda body: session.requests.read(body, api))
             who = Who(request.headers.get(_AGENT, ""), _AUXILIARY in request.headers)
             if chat.stream:
                 return await self._stream(request, session, chat, who, api)
             digest, answer = await _answer(request, session, chat, who, api)
         except Refusal as refusal:
             return _refused(api, refusal)
-        except BadRequest as error:
-            return _refused(api, Refusal(400, str(error), param=error.param))
         response = _json(wire.body(api, answer))
         with contextlib.suppress(
             ConnectionError
@@ -349,7 +367,7 @@ async def _body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge as error:
         raise Refusal(413, f"the body is too large: {error.text}") from None
     except BodyLate:
-        raise Refusal(408, "the body did not arrive in time") from None
+        raise Refusal(LATE, "the body did not arrive in time") from None
 
 
 def _key_of(request: web.BaseRequest) -> str:
@@ -366,7 +384,9 @@ def _json(value: Any, status: int = 200) -> web.Response:
 
 
 def _refused(api: Api, refusal: Refusal) -> web.Response:
-    response = _json(wire.error_body(api, refusal), refusal.status)
+    body = msgspec.json.encode(wire.error_body(api, refusal))
+    response = RefusedResponse(body=body, status=refusal.status, content_type=_JSON)
+    response.why = refusal.message
     if refusal.retry_after is not None:
         response.headers["retry-after"] = str(refusal.retry_after)
     return response

@@ -528,6 +528,13 @@ class Session:
         ):
             noted.update(dict.fromkeys(names, 1))
 
+    def note_refused(self, at: str, words: str) -> None:
+        """A request of the agent was refused for what it asks, before a reply was sampled: see
+        ``Counters.note_refused``."""
+        self.counters.num_failed += 1
+        if self.counters.note_refused(at, words):
+            self._note_counters()
+
     def _note_counters(self) -> None:
         """Write the counters down: why a request was refused says how the trial ended."""
         try:

@@ -501,7 +501,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
             rules
         )  # its session refused it from then on, and the agent has taken that for its end
     if failed is None and not carried.rows:
-        failed = silence(directory, settings.prompt_length + settings.response_length)
+        failed = silence(directory, carried.counters, settings.prompt_length + settings.response_length)
     session = Session(counters, replies, clocks.ran() - began, conversation.waited_seconds)
     ended = judged(_ended(failed, conversation), session)
     if carried.lost is not None:  # then the counters are not known either

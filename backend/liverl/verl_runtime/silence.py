@@ -9,19 +9,16 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.agents.endings import refused
 from liverl.agents.loop import TrialFailed
 from liverl.sessions.counters import Counters
-from liverl.sessions.trial_log import ROWS, TURNS
+from liverl.sessions.trial_log import TURNS
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.checked_path import RESOLVED
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 _LARGEST = 64 << 20  # bytes read of a file
-
-
-class _Ended(msgspec.Struct):
-    counters: Counters = msgspec.field(default_factory=Counters)
 
 
 class _Choice(msgspec.Struct):
@@ -36,18 +33,15 @@ class _Record(msgspec.Struct):
     response_body: _Response = msgspec.field(default_factory=_Response)
 
 
-def silence(directory: Path, most: int) -> TrialFailed:
-    """What the trial fails with. ``directory``: of the trial; ``most``: tokens of a row that verl trains, with its
-    prompt."""
-    try:
-        counters = decode_json(
-            read_regular(directory / ROWS, _LARGEST, inside=RESOLVED), type=_Ended
-        ).counters
-    except (OSError, *BAD_JSON):  # through LiteLLM there is no such file
-        counters = Counters()
+def silence(directory: Path, counters: Counters, most: int) -> TrialFailed:
+    """What the trial fails with. ``directory``: of the trial; ``counters``: of its session; ``most``: tokens of a row
+    that verl trains, with its prompt."""
     calls, failed, tokens = counters.num_calls, counters.num_failed, counters.total_completion_tokens
     if not calls and not failed:
         return TrialFailed("AgentSilentError", "the agent ended without a request to the model")
+    if not calls and counters.refused:
+        words = refused(msgspec.to_builtins(counters))
+        return TrialFailed("RequestRefusedError", words, "exit", again=False)
     if not calls:
         why = "refused or found no replica"
         if counters.context_overflow:

@@ -67,6 +67,11 @@ def session_lines(session: SessionFacts, beside: str = "tools") -> Iterator[str]
         )
     if session.ignored:
         yield _line("no effect", f"fields of requests: {', '.join(session.ignored)}")
+    if session.refused:
+        yield _line(
+            "refused",
+            f"requests for what they asked: {', '.join(session.refused)}; the newest one: {session.refusal}",
+        )
     first, last = numbers.get("min_global_steps"), numbers.get("max_global_steps")
     if first is not None and last is not None:
         yield _line("versions", f"v{first:.0f}" + (f" to v{last:.0f}" if last != first else ""))

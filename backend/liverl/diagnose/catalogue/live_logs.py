@@ -20,6 +20,7 @@ from liverl.engines.tool_formats import PARSER_KEY
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.rundir.commands import run_option
+from liverl.sessions.sampling import OVERFLOW
 
 ALIVE = ("starting", "ready", "degraded")
 SERVING = ("ready", "degraded")
@@ -248,7 +249,13 @@ _ADVICE = {
     503: _Advice("the server has nobody who could answer them", "check that its replicas run and are listed"),
     504: _Advice("what is behind the server answers too late", "add replicas, or start fewer trials at once"),
 }
+# Of requests that the sessions refuse for what they ask: their answer names the field
+_ASKED = _Advice(
+    "the sessions refuse what they ask",
+    "change it in the agent, as the message says: docs/sessions-api.md lists what a request may ask, and why",
+)
 _SAID = 160  # characters of a message in a title
+_OF_REQUESTS = (400, 401, 404, 413, 422)
 _OTHER = _Advice("the server refuses them", "read the message, and the server's log around it: they say why")
 
 
@@ -368,7 +375,8 @@ def _counted_elsewhere(now: Snapshot, service: ServiceStatus, failed: FailedRequ
 def _requests_fail(status: int, all_of: Sequence[_Failing]) -> Symptom:
     most = max(all_of, key=lambda one: one.number)
     number, name = sum(one.number for one in all_of), most.service.name
-    advice = _ADVICE.get(status, _OTHER)
+    asked = most.service.kind == "sessions" and most.failed.message and OVERFLOW not in most.failed.message
+    advice = _ASKED if asked and status in _OF_REQUESTS else _ADVICE.get(status, _OTHER)
     said = f": {most.failed.message[:_SAID]}" if most.failed.message else ""
     who = f"a server answers {status} to {name}" if most.failed.ours else f"{name} answers {status}"
     rate = f"{number / (FAILED_S / 60):.0f} times a minute"

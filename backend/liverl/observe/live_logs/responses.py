@@ -26,6 +26,8 @@ class Response(NamedTuple):
 _ACCESS = late_pattern(
     r'"(?P<method>[A-Z]{3,7}) (?P<path>/[^\s"?]{0,200})[^\s"]* HTTP/\d(?:\.\d)?" (?P<status>[2-5]\d\d)\b'
 )
+# Of the sessions: '"POST /sess/t-1/v1/messages HTTP/1.1" 400, 0.003 s: n is not supported'
+_WHY = late_pattern(r", \d+\.\d+ s(?:; \d+ more succeeded before)?: (?P<why>[^\n]{1,300})")
 # LiveRL's proxy: "liverl-proxy: 404 POST /v1/messages trial=t replica=None why"
 _PROXY = late_pattern(
     r"^liverl-proxy: (?P<status>[45]\d\d) (?P<method>[A-Z]{3,7}) (?P<path>\S{1,200})"
@@ -58,7 +60,8 @@ def response_of(record: Record) -> Response | None:
     if "HTTP/" in text:
         match = _ACCESS.search(text, 0, _SEARCHED)
         if match is not None:
-            return _response(match, ours=False)
+            why = _WHY.match(text, match.end())
+            return _response(match, ours=False, message="" if why is None else why["why"])
         match = _HTTPX.search(text, 0, _SEARCHED)
         return None if match is None else _response(match, ours=True)
     if text.startswith("liverl-proxy: "):

@@ -24,7 +24,7 @@ class TurnSession(msgspec.Struct, frozen=True):
     first turn of that row; ``counters``: after it; ``shared``: how many messages of the turn ``after``, with its reply,
     its request begins with, None where the record has the whole request; ``offered``: whether its request offers tools,
     None: the record itself has them if so; ``late``: written at the session's end, without its request;
-    ``overridden``, ``ignored``: see ``SessionFacts``."""
+    ``overridden``, ``ignored``, ``refused``, ``refusal``: see ``SessionFacts``."""
 
     kind: str
     opens: bool
@@ -35,6 +35,8 @@ class TurnSession(msgspec.Struct, frozen=True):
     late: bool = False
     overridden: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    refusal: str = ""
 
     @property
     def rewrites(self) -> int:
@@ -46,7 +48,8 @@ class SessionFacts(msgspec.Struct, frozen=True):
     """A trial's session. ``rows``: kind -> rows; ``sampled``: kind -> sampled tokens; ``counters``: see
     ``liverl.sessions.counters``, one that is missing is 0; ``faults``: rules that its rows break; ``flags``: what to
     call those; ``ended``: the rows are those that its end has written; ``overridden``: sampling parameters of which its
-    clients asked for another value than the trainer's; ``ignored``: fields of their requests that had no effect."""
+    clients asked for another value than the trainer's; ``ignored``: fields of their requests that had no effect;
+    ``refused``: those for which requests were refused, and ``refusal``: what the newest such request was answered."""
 
     rows: dict[str, int] = {}
     sampled: dict[str, int] = {}
@@ -55,6 +58,8 @@ class SessionFacts(msgspec.Struct, frozen=True):
     ended: bool = False
     overridden: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    refusal: str = ""
     flags: tuple[str, ...] = ()
 
     @property
@@ -95,6 +100,8 @@ class SessionTally:
             last.counters,
             overridden=last.overridden,
             ignored=last.ignored,
+            refused=last.refused,
+            refusal=last.refusal,
         )
 
 
@@ -114,6 +121,8 @@ def turn_session(value: object) -> TurnSession | None:
         late=value.get("late") is True,
         overridden=_names(value.get("counters"), "overridden"),
         ignored=_names(value.get("counters"), "ignored"),
+        refused=_names(value.get("counters"), "refused"),
+        refusal=_text(value.get("counters"), "refusal"),
     )
 
 
@@ -130,6 +139,8 @@ def document_session(document: Mapping[str, Any]) -> SessionFacts | None:
         ended=True,
         overridden=_names(document.get("counters"), "overridden"),
         ignored=_names(document.get("counters"), "ignored"),
+        refused=_names(document.get("counters"), "refused"),
+        refusal=_text(document.get("counters"), "refusal"),
         flags=rows.flags,
     )
 
@@ -147,6 +158,8 @@ def joined(running: SessionFacts | None, ended: SessionFacts | None) -> SessionF
         ended=True,
         overridden=ended.overridden or running.overridden,
         ignored=ended.ignored or running.ignored,
+        refused=ended.refused or running.refused,
+        refusal=ended.refusal or running.refusal,
         flags=ended.flags,
     )
 
@@ -154,6 +167,11 @@ def joined(running: SessionFacts | None, ended: SessionFacts | None) -> SessionF
 def _names(counters: object, name: str) -> tuple[str, ...]:
     found = counters.get(name) if isinstance(counters, dict) else None
     return tuple(sorted(str(each) for each in found)) if isinstance(found, dict) else ()
+
+
+def _text(counters: object, name: str) -> str:
+    found = counters.get(name) if isinstance(counters, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _numbers(value: object) -> dict[str, int | float]:
