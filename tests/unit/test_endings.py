@@ -37,6 +37,7 @@ from liverl.agents.endings import (
 from liverl.config import ConfigError, load_config
 from liverl.config.layers import from_environment
 from liverl.config.sections.agent import AgentEndings
+from liverl.sessions.counters import ENGINE
 from liverl.verl_runtime import step_endings
 from liverl.verl_runtime.endings import StepMetrics, metrics_of, wrap
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt
@@ -72,6 +73,7 @@ JUDGED: list[tuple[Ended, Session, Cause]] = [
     (exited(137, "killed"), after(0, **REFUSED), "infrastructure"),
     (DONE, after(0, replica_lost=1, **REFUSED), "infrastructure"),
     (DONE, after(**REFUSED), "done"),
+    (FAILED, after(0, refused={"engine": 2}, refusal="400"), "infrastructure"),
     # What the session lost comes first.
     (DONE, after(replica_lost=1), "infrastructure"),
     (FAILED, after(replica_lost=1, refused_turns=1), "infrastructure"),
@@ -147,6 +149,10 @@ def test_whether_another_attempt_could_end_otherwise(again: bool) -> None:
 
 
 NO = "its session refused 1 request of the agent: n is not supported"
+
+
+def test_the_name_of_what_the_engine_refuses_is_that_of_the_sessions() -> None:
+    assert endings.OF_THE_ENGINE == ENGINE
 
 
 def test_an_agent_that_asks_for_what_it_does_not_get_is_not_run_again_and_is_no_shared_fault() -> None:

@@ -121,7 +121,7 @@ async def test_what_the_engine_refuses_is_named_with_its_words(
     status, words = await post(host, opened, PATHS["openai"], {"model": "m", "messages": [USER]})
     counters = session_of(host).counters
     assert status == 400 and "scripted 400" in words
-    assert (counters.num_failed, counters.refused, counters.refusal) == (1, {"body": 1}, words)
+    assert (counters.num_failed, counters.refused, counters.refusal) == (1, {"engine": 1}, words)
 
 
 async def test_refusals_outlive_the_service(host: SessionHost) -> None:

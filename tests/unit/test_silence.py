@@ -55,6 +55,15 @@ def test_an_agent_all_of_whose_requests_were_refused_has_asked_and_is_told_what(
     assert told(tmp_path, counters) == ("RequestRefusedError", words, "exit")
 
 
+def test_what_the_engine_refuses_may_be_what_the_run_asks_of_it(tmp_path: Path) -> None:
+    counters = Counters(
+        num_failed=1, refused={"engine": 1}, refusal="the engine refused the request (400): no"
+    )
+    found = silence(tmp_path, counters, 5)
+    assert (found.kind, found.cause, found.again) == ("RequestRefusedError", "infrastructure", True)
+    assert str(found).endswith(": the engine refused the request (400): no")
+
+
 def record(*reasons: str | None) -> dict[str, Any]:
     return {"response_body": {"choices": [{"finish_reason": reason} for reason in reasons]}}
 

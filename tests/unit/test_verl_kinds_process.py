@@ -653,8 +653,10 @@ async def test_requests_that_are_all_refused_are_told(
     replica.refusals["/inference/v1/generate"] = (400, {"error": {"message": "no"}})
     outcome = await trials(refused).run()
     assert outcome.exception == (
-        "NoReplyError: the agent got no reply: 2 requests were refused or found no replica"
+        "RequestRefusedError: its session refused 2 requests of the agent, the last one: the engine refused the "
+        "request (400): no"
     )
+    assert outcome.ending.cause == "infrastructure", "it may be what the run asks of the engine"
     too_long = {"error": {"message": "the maximum context length is 5 tokens"}}
     replica.refusals["/inference/v1/generate"] = (400, too_long)
     outcome = await trials(refused).run()

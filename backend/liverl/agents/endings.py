@@ -55,6 +55,7 @@ LIMITS: dict[str, str] = {
 # Counter of the session -> the name in LIMITS of what it refused for. After the first ones nothing more is answered;
 # after the others an agent may have gone on with a shorter prompt.
 _OVER = (("refused_turns", "max_iterations"), ("refused_no_tool", "max_consecutive_no_tool"))
+OF_THE_ENGINE = "engine"  # in the counter ``refused``: what no field of the request is known to have caused
 _TOO_LONG = (("refused_tokens", "response_length"), ("context_overflow", "context_length"))
 
 
@@ -165,7 +166,7 @@ def judged(ended: Ended, session: Session) -> Ended:
     if told and ended.cause in ("exit", "timeout") and told not in ended.why:
         ended = msgspec.structs.replace(ended, why=_both(told, ended.why))
     if not session.replies:
-        if told:  # it asks for the same another time
+        if asks_for_it(session.counters):  # ... another time, too
             return Ended("exit", ended.by, ended.why or told, again=False)
         return Ended("infrastructure", ended.by, _both("it had no reply yet", ended.why), again=ended.again)
     if ended.cause != "done" and session.waiting > max(WAITED * session.seconds, LEAST_WAIT_S):
@@ -218,6 +219,13 @@ def refused(counters: Mapping[str, Any]) -> str:
     many = "1 request" if number == 1 else f"{number} requests"
     last = f"{', the last one' if number > 1 else ''}: {counters.get('refusal')}"
     return f"its session refused {many} of the agent{last}"
+
+
+def asks_for_it(counters: Mapping[str, Any]) -> bool:
+    """Whether a request of the agent was refused for what the agent asks. What the engine refuses may be what the run
+    asks of it."""
+    names = counters.get("refused")
+    return isinstance(names, dict) and any(name != OF_THE_ENGINE for name in names)
 
 
 def _lost(session: Session) -> str:

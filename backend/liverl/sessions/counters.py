@@ -11,7 +11,8 @@ import msgspec
 
 MOST_REFUSED = 16  # names in ``Counters.refused``; what is refused beyond them is counted as ``OTHERS``
 OTHERS = "others"
-BODY, PATH, KEY = "body", "path", "key"  # names of what is no field
+# Names of what is no field; ``ENGINE``: the engine has refused it, which may be for what the run asks of it
+BODY, PATH, KEY, ENGINE = "body", "path", "key", "engine"
 LONGEST = 300  # characters of ``Counters.refusal``
 _INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
 
@@ -36,8 +37,8 @@ class Counters(msgspec.Struct, omit_defaults=True):
     all. ``overridden``: parameters of which the client asked for
     another value than the trainer's; ``ignored``: fields that had no effect; both -> 1, and added up the number of
     sessions. ``refused``: requests that were refused for what they ask, by the field of theirs, such as ``tool_choice``
-    or ``messages[].content``, or ``body``, ``path``, ``key``; they are of ``num_failed``; ``refusal``: what the newest
-    of them was answered.
+    or ``messages[].content``, or ``body``, ``path``, ``key``, ``engine``; they are of ``num_failed``; ``refusal``: what
+    the newest of them was answered.
 
     ``proxy_model_inference_sec``: seconds of waiting for the engine, without those in the queue; ``replica_wait_sec``:
     seconds without a replica that answers, of all requests;

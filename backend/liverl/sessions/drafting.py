@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from liverl.sessions.admission import QueueFull, SampleRequest
-from liverl.sessions.counters import BODY
+from liverl.sessions.counters import ENGINE
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.id_text import Prompt
 from liverl.sessions.kept import Kept
@@ -489,7 +489,7 @@ class Drafter:
         status = 400 if error.status < 404 else 502
         words = f"the engine refused the request ({error.status}): {error}"
         if status == 400:
-            self._state.counters.note_refused(error.param or BODY, words)
+            self._state.counters.note_refused(ENGINE, words)
         return Refusal(status, words, param=error.param)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.agents.endings import refused
+from liverl.agents.endings import asks_for_it, refused
 from liverl.agents.loop import TrialFailed
 from liverl.sessions.counters import Counters
 from liverl.sessions.trial_log import TURNS
@@ -39,9 +39,11 @@ def silence(directory: Path, counters: Counters, most: int) -> TrialFailed:
     calls, failed, tokens = counters.num_calls, counters.num_failed, counters.total_completion_tokens
     if not calls and not failed:
         return TrialFailed("AgentSilentError", "the agent ended without a request to the model")
-    if not calls and counters.refused:
-        words = refused(msgspec.to_builtins(counters))
-        return TrialFailed("RequestRefusedError", words, "exit", again=False)
+    known = msgspec.to_builtins(counters)
+    if not calls and counters.refused and not counters.context_overflow:
+        if asks_for_it(known):
+            return TrialFailed("RequestRefusedError", refused(known), "exit", again=False)
+        return TrialFailed("RequestRefusedError", refused(known))
     if not calls:
         why = "refused or found no replica"
         if counters.context_overflow:
