@@ -148,7 +148,7 @@ def test_whether_another_attempt_could_end_otherwise(again: bool) -> None:
     assert Ended().again and exited(1, "").again
 
 
-NO = "its session refused 1 request of the agent: n is not supported"
+NO = "n is not supported (its session refused 1 request of the agent)"
 
 
 def test_the_name_of_what_the_engine_refuses_is_that_of_the_sessions() -> None:

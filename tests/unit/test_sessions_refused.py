@@ -162,10 +162,10 @@ def test_of_several_sessions_the_fields_add_up_and_no_ones_words_stand_for_all()
     [
         (Counters(), ""),
         (Counters(num_failed=1), ""),
-        (Counters(refused={"n": 1}, refusal="no"), "its session refused 1 request of the agent: no"),
+        (Counters(refused={"n": 1}, refusal="no"), "no (its session refused 1 request of the agent)"),
         (
             Counters(refused={"n": 1, "echo": 2}, refusal="no"),
-            "its session refused 3 requests of the agent, the last one: no",
+            "no (its session refused 3 requests of the agent, the last one with these words)",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_the_requests_of_a_trial_say_why(
 
 def test_an_agent_all_of_whose_requests_were_refused_has_asked_and_is_told_what(tmp_path: Path) -> None:
     counters = {"num_failed": 3, "refused": {"response_format": 2}, "refusal": "response_format changes it"}
-    words = "its session refused 2 requests of the agent, the last one: response_format changes it"
+    words = "response_format changes it (its session refused 2 requests of the agent, the last one with these words)"
     assert told(tmp_path, counters) == ("RequestRefusedError", words, "exit")
 
 
@@ -61,7 +61,7 @@ def test_what_the_engine_refuses_may_be_what_the_run_asks_of_it(tmp_path: Path) 
     )
     found = silence(tmp_path, counters, 5)
     assert (found.kind, found.cause, found.again) == ("RequestRefusedError", "infrastructure", True)
-    assert str(found).endswith(": the engine refused the request (400): no")
+    assert str(found).startswith("the engine refused the request (400): no (")
 
 
 def record(*reasons: str | None) -> dict[str, Any]:

@@ -653,8 +653,8 @@ async def test_requests_that_are_all_refused_are_told(
     replica.refusals["/inference/v1/generate"] = (400, {"error": {"message": "no"}})
     outcome = await trials(refused).run()
     assert outcome.exception == (
-        "RequestRefusedError: its session refused 2 requests of the agent, the last one: the engine refused the "
-        "request (400): no"
+        "RequestRefusedError: the engine refused the request (400): no (its session refused 2 requests of the agent, "
+        "the last one with these words)"
     )
     assert outcome.ending.cause == "infrastructure", "it may be what the run asks of the engine"
     too_long = {"error": {"message": "the maximum context length is 5 tokens"}}

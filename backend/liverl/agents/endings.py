@@ -210,15 +210,15 @@ def outcome_of(cause: Cause, endings: Endings, *, verified: bool, left: int, row
 
 
 def refused(counters: Mapping[str, Any]) -> str:
-    """``its session refused 3 requests, at last: WORDS``: those that asked for what a session does not do; "" without
-    one."""
+    """``WORDS (its session refused 3 requests of the agent, the last one with these words)``; "" without one. The words
+    come first: whoever quotes a reason may cut its end."""
     names = counters.get("refused")
     number = sum(names.values()) if isinstance(names, dict) else 0
     if not number:
         return ""
     many = "1 request" if number == 1 else f"{number} requests"
-    last = f"{', the last one' if number > 1 else ''}: {counters.get('refusal')}"
-    return f"its session refused {many} of the agent{last}"
+    last = ", the last one with these words" if number > 1 else ""
+    return f"{counters.get('refusal')} (its session refused {many} of the agent{last})"
 
 
 def asks_for_it(counters: Mapping[str, Any]) -> bool:
