@@ -70,7 +70,9 @@ JUDGED: list[tuple[Ended, Session, Cause]] = [
     (DONE, after(0, **REFUSED), "exit"),
     (FAILED, after(0, **REFUSED), "exit"),
     (LATE, after(0, **REFUSED), "exit"),
-    (exited(137, "killed"), after(0, **REFUSED), "infrastructure"),
+    (Ended("infrastructure", why="Harbor would run it again"), after(0, **REFUSED), "exit"),
+    (Ended("infrastructure", why="Harbor would run it again"), after(**REFUSED), "infrastructure"),
+    (Ended("limit", "context_length"), after(0, **REFUSED), "limit"),
     (DONE, after(0, replica_lost=1, **REFUSED), "infrastructure"),
     (DONE, after(**REFUSED), "done"),
     (FAILED, after(0, refused={"engine": 2}, refusal="400"), "infrastructure"),
@@ -184,6 +186,7 @@ WAITED = "it waited 51 of 100 s for its turn, a replica or a sandbox"
         (LATE, after(0, **REFUSED), f"{NO}; late"),
         (Ended("exit", why=NO, again=False), after(0, **REFUSED), NO),
         (DONE, after(**REFUSED), ""),
+        (LOST, after(**REFUSED), f"{NO}; sandbox gone"),
     ],
 )
 def test_each_reason_is_said_once(ended: Ended, session: Session, why: str) -> None:

@@ -160,14 +160,15 @@ def judged(ended: Ended, session: Session) -> Ended:
         return Ended("limit", spent, _both(LIMITS[spent], ended.why))
     if session.count("refused_deadline") and ended.cause in ("done", "exit"):
         ended = Ended("timeout", why=_both("its time was over", ended.why), same="timeout")
+    told = refused(session.counters)
+    if told and ended.cause not in ("done", "limit") and told not in ended.why:
+        ended = msgspec.structs.replace(ended, why=_both(told, ended.why))
+    if not session.replies and asks_for_it(session.counters) and ended.cause != "limit":
+        # Harbor would run it again, and it would ask for the same.
+        return Ended("exit", ended.by, ended.why or told, again=False)
     if ended.cause in ("infrastructure", "limit"):
         return ended
-    told = refused(session.counters)
-    if told and ended.cause in ("exit", "timeout") and told not in ended.why:
-        ended = msgspec.structs.replace(ended, why=_both(told, ended.why))
     if not session.replies:
-        if asks_for_it(session.counters):  # ... another time, too
-            return Ended("exit", ended.by, ended.why or told, again=False)
         return Ended("infrastructure", ended.by, _both("it had no reply yet", ended.why), again=ended.again)
     if ended.cause != "done" and session.waiting > max(WAITED * session.seconds, LEAST_WAIT_S):
         words = (
