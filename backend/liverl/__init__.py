@@ -5,6 +5,7 @@ Each name below is imported on first use, so that ``import liverl`` stays fast::
     import liverl
 
     loaded = liverl.load_config("config.yaml")
+    run_dir = liverl.start_run(loaded)
     snapshot = liverl.snapshot("runs/project/name")
     liverl.command("runs/project/name", "restart", service="proxy")
     result = liverl.stop_run("runs/project/name")
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from liverl.control.client import Client, connect
     from liverl.control.messages import BackendDead, BackendElsewhere, CommandError, ControlError
     from liverl.daemon.launch import LaunchError
+    from liverl.daemon.start_run import ChecksFailed, start_run
     from liverl.model import Event, Result, ServiceStatus, Snapshot
     from liverl.offline.state import snapshot
     from liverl.offline.stop import stop_run
-    from liverl.plan import make_plan
+    from liverl.plan import PlanError, make_plan
     from liverl.plan.spec import Plan
     from liverl.rundir.index import find_run, live_runs
     from liverl.rundir.layout import RunDir
@@ -48,10 +50,13 @@ _MODULES = {
     "CommandError": "liverl.control.messages",
     "ControlError": "liverl.control.messages",
     "LaunchError": "liverl.daemon.launch",
+    "ChecksFailed": "liverl.daemon.start_run",
+    "start_run": "liverl.daemon.start_run",
     "Event": "liverl.model",
     "Result": "liverl.model",
     "ServiceStatus": "liverl.model",
     "Snapshot": "liverl.model",
+    "PlanError": "liverl.plan",
     "make_plan": "liverl.plan",
     "Plan": "liverl.plan.spec",
     "RunDir": "liverl.rundir.layout",
@@ -62,6 +67,7 @@ _MODULES = {
 __all__ = [
     "BackendDead",
     "BackendElsewhere",
+    "ChecksFailed",
     "Client",
     "CommandError",
     "ConfigError",
@@ -70,6 +76,7 @@ __all__ = [
     "LaunchError",
     "LoadedConfig",
     "Plan",
+    "PlanError",
     "Result",
     "RunDir",
     "ServiceStatus",
@@ -82,6 +89,7 @@ __all__ = [
     "load_config",
     "make_plan",
     "snapshot",
+    "start_run",
     "stop_run",
 ]
 

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -201,12 +202,28 @@ def test_the_library_example_stops_its_run_at_ctrl_c(folder: Path) -> None:
 
 
 def test_what_the_page_shows_of_the_library_does_what_it_says(folder: Path) -> None:
-    """Both programs of docs/scripts.md, as they are printed: one follows a run, and the other ends it."""
+    """The programs of docs/scripts.md, as they are printed: they start a run, follow it, and end it."""
     page = (ROOT / "docs" / "scripts.md").read_text("utf-8").partition("\n## Library\n")[2]
-    ends, follows = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    up = [sys.executable, "-m", "liverl_tui", "up", "--detach", "--name", "first"]
-    sets = [word for one in LONG for word in ("--set", one)]
-    subprocess.run([*up, *sets], env=environment(folder), cwd=folder, check=True, capture_output=True)
+    starts, ends, follows = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    config: dict[str, dict[str, str]] = {}
+    for one in LONG:
+        key, _, value = one.partition("=")
+        section, _, name = key.partition(".")
+        config.setdefault(section, {})[name] = value
+    lines = [
+        f"{section}: {{{', '.join(f'{k}: {v}' for k, v in keys.items())}}}"
+        for section, keys in config.items()
+    ]
+    (folder / "config.yaml").write_text("\n".join(lines))
+    done = subprocess.run(
+        [sys.executable, "-c", starts],
+        env=environment(folder),
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{folder / 'runs' / 'liverl' / 'first'}\n"
     run = ToyRun(folder / "runs" / "liverl" / "first")
     run.until("trainer", lambda service: service.state == "ready")
     program = [sys.executable, "-c", follows]
@@ -230,6 +247,35 @@ def test_the_library_example_names_a_wrong_setting(folder: Path) -> None:
     assert done.returncode == 2
     assert "training.total_steps" in done.stderr and "Traceback" not in done.stderr
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("sets", "code", "words"),
+    [
+        (["run.name=no/name"], ExitCode.USAGE, "run.name"),
+        (
+            ["infrastructure.litellm_port={taken}"],
+            ExitCode.PREFLIGHT,
+            "1 check failed before the start: ports: ",
+        ),
+        (["run.name=there"], ExitCode.USAGE, "already exists"),
+    ],
+)
+def test_the_library_starts_nothing_that_up_would_not_start(
+    folder: Path, sets: list[str], code: ExitCode, words: str
+) -> None:
+    there = folder / "runs" / "liverl" / "there"
+    there.mkdir(parents=True)
+    (there / "plan.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sets = [one.format(taken=port) for one in sets]
+        command = [sys.executable, str(EXAMPLES / "library.py"), *SMALL, *sets]
+        done = subprocess.run(
+            command, env=environment(folder), cwd=folder, capture_output=True, text=True, check=False
+        )
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr and os.listdir(there.parent) == ["there"]
 
 
 def test_what_the_launch_script_starts_is_shown_and_ends_with_it(folder: Path) -> None:

@@ -114,13 +114,13 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "liverl_tui/cli/plain.py": (1, SHOWN),
     "liverl_tui/cli/state_to_read.py": (1, SHOWN),
     "liverl_tui/cli/trials.py": (4, STAMPS),
+    "backend/liverl/daemon/start_run.py": (1, SHOWN),
     "liverl_tui/cli/target.py": (1, SHOWN),
     "liverl_tui/cli/disk.py": (1, SHOWN),
     "liverl_tui/screens/disk.py": (1, SHOWN),
     "liverl_tui/screens/entries.py": (1, SHOWN),
     "liverl_tui/widgets/log/session.py": (1, STAMPS),
     "liverl_tui/widgets/log/view.py": (2, STAMPS),
-    "examples/library.py": (1, SHOWN),
 }
 
 
