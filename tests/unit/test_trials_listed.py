@@ -322,6 +322,20 @@ def test_a_chat_is_shown_with_what_was_asked_and_said(run: Run) -> None:
     assert "asked" not in "\n".join(shown_lines(show(run, "chat-0a1b2c"), T + 60)), "an agent with tools"
 
 
+def test_of_a_chat_in_turns_each_shows_what_it_adds(run: Run) -> None:
+    """A turn that continues another, one that says the same again, one beside it, and one of a changed history."""
+    folder = run.dir.trials / "step_0001" / "chat-0a1b2c"
+    user = [{"role": "user", "content": text} for text in ("2+2?", "And 3+3?", "A title?", "Shorter!")]
+    done = {"role": "assistant", "content": "Done."}
+    requests = [[user[0]], [user[0], done, user[1]], [user[2]], [user[0], done, user[3]]]
+    calls = [call(request_time=T, request_body={"messages": messages}) for messages in requests]
+    put(folder / FILE, lines(*calls), T)
+    put(folder / "result.json", json.dumps(ENDED), T + 30)
+    found = show(run, "chat-0a1b2c")
+    assert [turn.asked for turn in found.turns] == [f"user: {one['content']}" for one in user]
+    assert "nothing is recorded" not in "\n".join(shown_lines(found, T + 60))
+
+
 def test_steps_are_those_of_the_runs_state(run: Run) -> None:
     run.trial("step_0001/a-0a1b2c", ENDED)
     run.trial("step_0002/b-0a1b2c", ENDED)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -105,7 +105,7 @@ class StepsListed(msgspec.Struct, frozen=True):
 
 class TurnShown(msgspec.Struct, frozen=True):
     """One call of the model. Times are Unix seconds, durations seconds; None: not recorded, as calls and tokens
-    of an answer that was given and is not in the record. ``asked``: what it was asked that no earlier turn shows,
+    of an answer that was given and is not in the record. ``asked``: what it was asked that no earlier turn was,
     ``role: text`` in lines; ``said``: its text and reasoning; each of at most ``LONGEST`` characters, "" where nothing
     is recorded."""
 
@@ -321,7 +321,7 @@ def shown_of(
             turn.number, turn.success, turn.started_at, turn.seconds,
             turn.calls if turn.recorded or not turn.success else None, turn.finish_reason,
             turn.prompt_tokens, turn.completion_tokens if turn.recorded or not turn.success else None,
-            turn.replica, _asked(turn), _cut(turn.written),
+            turn.replica, _asked(turn, trajectory.turns), _cut(turn.written),
         )
         for turn in trajectory.turns
     )  # fmt: skip
@@ -339,8 +339,11 @@ def shown_of(
     )
 
 
-def _asked(turn: Turn) -> str:
-    return _cut("\n".join(f"{part.kind}: {part.text}" for part in turn.before))
+def _asked(turn: Turn, turns: Sequence[Turn]) -> str:
+    """What a turn was asked that no earlier one was: of one that continues another, what stands behind that one's
+    reply."""
+    parts = turn.before if turn.follows is None else turns[turn.follows - 1].after
+    return _cut("\n".join(f"{part.kind}: {part.text}" for part in parts))
 
 
 def _cut(text: str) -> str:

@@ -50,6 +50,7 @@ class Turn(msgspec.Struct, frozen=True):
     recorded: bool = True  # there is a response at all
     stream: bool = False
     offered: bool | None = None  # its request offers tools; None: not known
+    follows: int | None = None  # number of the turn that it continues: what it adds is that one's ``after``
     note: str = ""  # irregularities of its conversation
     resembles: tuple[str, ...] = ()  # titles of similar tool-call formats, if no call was parsed
     offset: int = 0  # offset of its record in the file
@@ -119,10 +120,11 @@ class TurnBuilder:
         session = head.session if head is not None else None
         messages, missing = self._whole(session, _request_messages(request), response, message)
         before: list[Part] = []
+        follows: int | None = None
         if session is not None and session.late:
             conversation, note = _Conversation([], index, {}), _LATE
         else:
-            conversation, before, note = self._join(messages, index)
+            conversation, before, note, follows = self._join(messages, index)
         if missing:
             note = f"{missing} earlier messages are not known: the record of an earlier turn is damaged or was removed"
         answer = message_parts(message, conversation.names)
@@ -149,6 +151,7 @@ class TurnBuilder:
             recorded=not success or message is not None,
             stream=_value(record, "stream") is True,
             offered=_offered(line, session),
+            follows=follows,
             note=note,
             offset=offset,
             size=size,
@@ -182,8 +185,9 @@ class TurnBuilder:
         continued = any(each.messages[:1] == [unknown] for each in self._conversations)
         return [unknown, *joined.messages], 0 if continued else joined.missing
 
-    def _join(self, messages: list[bytes], index: int) -> tuple[_Conversation, list[Part], str]:
-        """Return (the conversation that a request continues, its parts not shown by a turn, irregularities)."""
+    def _join(self, messages: list[bytes], index: int) -> tuple[_Conversation, list[Part], str, int | None]:
+        """Return (the conversation that a request continues, its parts not shown by a turn, irregularities, the number
+        of the turn that it continues)."""
         best, shared = None, 0
         for conversation in reversed(self._conversations):
             count = _common(conversation.messages, messages)
@@ -194,10 +198,11 @@ class TurnBuilder:
                 best, shared = conversation, count
         if best is not None and shared == len(best.messages):
             self._follow(best, messages[shared:])
+            follows = best.turn + 1
             self._conversations.remove(best)
             best.messages, best.turn = messages, index
             self._conversations.append(best)
-            return best, [], ""
+            return best, [], "", follows
         names: dict[str, str] = dict(best.names) if best is not None else {}
         parts = [part for raw in messages[shared:] for part in message_parts(loads(raw), names)]
         note = ""
@@ -211,7 +216,7 @@ class TurnBuilder:
             note = f"a separate conversation of {quantity(len(messages), 'message')}"
         conversation = _Conversation(messages, index, names)
         self._conversations = [*self._conversations, conversation][-_CONVERSATIONS:]
-        return conversation, parts, note
+        return conversation, parts, note, None
 
     def _follow(self, conversation: _Conversation, messages: list[bytes]) -> None:
         """Add the new parts of a request to the turn before it."""
