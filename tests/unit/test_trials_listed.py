@@ -322,6 +322,39 @@ def test_a_chat_is_shown_with_what_was_asked_and_said(run: Run) -> None:
     assert "asked" not in "\n".join(shown_lines(show(run, "chat-0a1b2c"), T + 60)), "an agent with tools"
 
 
+@pytest.mark.parametrize(
+    ("why", "ending"),
+    [
+        ("AgentFailedError: exited with 1", "the agent or its reward failed; not trained"),
+        (
+            "n is not supported; AgentFailedError: exited with 1",
+            "the agent or its reward failed: n is not supported; not trained",
+        ),
+        ("its time was over", "the agent or its reward failed: its time was over; not trained"),
+    ],
+)
+def test_why_a_trial_failed_is_told_once_and_what_it_lacks_is_not_told_of_what_never_was(
+    run: Run, why: str, ending: str
+) -> None:
+    failed = {"exception_type": "AgentFailedError", "exception_message": "exited with 1"}
+    result = {**ENDED, "exception_info": failed, "ending": {"cause": "exit", "why": why, "outcome": "masked"}}
+    run.trial("step_0001/a-0a1b2c", result)
+    folder = run.dir.trials / "step_0001" / "a-0a1b2c"
+    (folder / FILE).unlink()
+    put(
+        folder / "proxy_trajectory.json",
+        '{"messages_snapshot": [], "tools": [], "counters": {"num_failed": 1}}',
+        T,
+    )
+    found = show(run, "a-0a1b2c")
+    assert (found.ending, found.exception, found.note, found.turns) == (
+        ending,
+        "AgentFailedError: exited with 1",
+        "",
+        (),
+    )
+
+
 def test_of_a_chat_in_turns_each_shows_what_it_adds(run: Run) -> None:
     """A turn that continues another, one that says the same again, one beside it, and one of a changed history."""
     folder = run.dir.trials / "step_0001" / "chat-0a1b2c"

@@ -56,11 +56,11 @@ def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
     if isinstance(messages, list):
         tools = document.get("tools")
         offered = bool(tools) if isinstance(tools, list) else None
-        turns = (msgspec.structs.replace(turn, offered=offered) for turn in turns_of_messages(messages))
-        note = f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
+        turns = [msgspec.structs.replace(turn, offered=offered) for turn in turns_of_messages(messages)]
+        note = "" if not turns else f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
         missing = count(document.get("messages_missing"))
         if missing:
-            note += f"; {missing} earlier messages are not known"
+            note = "; ".join(filter(None, (note, f"{missing} earlier messages are not known")))
         return tuple(turns), note
     mask = document.get("traj_response_mask")
     if isinstance(mask, list):

@@ -345,7 +345,7 @@ def _assemble(
         kind=_kind(config),
         validated=_int(config.get("validation_after_step")),
         model_seconds=_model_seconds(turns),
-        **_ending(document),
+        **_ending(document, _exception(document.get("exception_info")) or ""),
         overridden=_overridden(turns, document, session),
         told_turns=count(document.get("turns")),
         flags=(
@@ -401,8 +401,8 @@ def _overridden(
     return tuple(sorted(names.difference(session.overridden if session is not None else ())))
 
 
-def _ending(document: dict[str, Any]) -> dict[str, Any]:
-    """The fields about a trial's end, of its result."""
+def _ending(document: dict[str, Any], exception: str) -> dict[str, Any]:
+    """The fields about a trial's end, of its result. ``exception``: is told beside it."""
     lost = document.get("not_trained")
     fields: dict[str, Any] = {
         "not_trained": {str(reason): n for reason, n in lost.items() if count(n)}
@@ -413,6 +413,9 @@ def _ending(document: dict[str, Any]) -> dict[str, Any]:
         ending = msgspec.convert(document.get("ending"), Ending)
     except msgspec.ValidationError:
         return fields  # of an older version, or of another program
+    if exception and ending.why.endswith(exception):
+        why = ending.why[: -len(exception)].removesuffix("; ")
+        ending = msgspec.structs.replace(ending, why=why)
     return {**fields, "ending": told(ending), "outcome": ending.outcome}
 
 
