@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from liverl.model import SlowTrial, StepTrials, TrialHead
+from liverl.observe.trials.earlier import Earlier, counted
 from liverl.observe.trials.ending_words import DONE, counted_endings, ending_of, endings_of
 from liverl.observe.trials.phases import PHASES, acts_in
 from liverl.observe.trials.query import calls_known
@@ -111,13 +112,13 @@ def left_out(found: TrialsListed, *, filtered: bool) -> str | None:
     """Which trials a list leaves out, and which -n shows them; None if it has all trials of the run or the step.
     ``filtered``: only trials that match were wanted."""
     words = _left_out(found, filtered=filtered)
-    earlier = earlier_words(found.earlier) if found.earlier else None
+    earlier = earlier_words(counted(found.earlier, found.repeated)) if found.earlier else None
     return "\n".join(part for part in (words, earlier) if part) or None
 
 
-def earlier_words(number: int) -> str:
-    """That trials of an earlier attempt are left out, and what lists them."""
-    return f"{quantity(number, 'trial')} of an earlier attempt left out; --filter earlier=yes lists them"
+def earlier_words(left: Earlier) -> str:
+    """Which trials are left out as another one stands in their place, and what lists them."""
+    return f"{left.words} left out; --filter earlier=yes lists them"
 
 
 def _left_out(found: TrialsListed, *, filtered: bool) -> str | None:

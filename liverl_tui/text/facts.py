@@ -13,6 +13,7 @@ from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
 from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
 from liverl.observe.metrics.rewards import change, course_words
+from liverl.observe.trials.earlier import Earlier
 from liverl.util.ages import step_length
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.status_label import (
@@ -207,13 +208,14 @@ def _counter(value: int | None) -> str:
 
 def trial_counts(s: Snapshot) -> str:
     """``1 running, 119 of 120 finished``; after a run has ended ``104 of 120 finished, 16 cut off``. Those of an
-    earlier attempt at their step are named apart."""
+    earlier attempt at their step, and those that were run again, are named apart."""
     trials, gone = s.trials, s.trials.earlier
     cut_off = trials.cut_off - gone.cut_off
     words = [f"{trials.running} running"] if trials.running or not trials.cut_off else []
     words.append(f"{trials.finished - gone.finished} of {trials.total - gone.total} finished")
     words += [f"{cut_off} cut off"] if cut_off else []
     words += [f"{gone.total} more of an earlier attempt"] if gone.total else []
+    words += [f"{Earlier(0, gone.repeated).short} left out"] if gone.repeated else []
     return ", ".join(words)
 
 

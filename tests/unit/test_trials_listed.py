@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from liverl.diagnose.report import _figures
 from liverl.model import PhaseTimes, SlowTrial, Snapshot, StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.earlier import Earlier
 from liverl.observe.trials.query import parse
+from liverl.observe.trials.steps import heads_of_step
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
 from liverl.offline.step_timeline import StepTimeline, read_step
@@ -43,7 +45,9 @@ from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words,
 from liverl_tui.text.facts import trial_counts
 from liverl_tui.text.timeline import lines as timeline_lines
 from liverl_tui.text.trial_phases import phase_words
+from liverl_tui.widgets.base.trial_words import flag_words, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
+from liverl_tui.widgets.dashboard.trial_title import earlier_words
 from liverl_tui.widgets.timeline.step import StepPane
 
 
@@ -164,6 +168,25 @@ def test_a_trial_that_was_repeated_is_left_out_of_every_list_which_says_so(run: 
         ]
         numbers = [(len(one.trials), one.matched, one.searched, one.total, one.earlier) for one in lists]
         assert numbers == [expected] * 3
+        assert [one.repeated for one in lists] == [expected[-1]] * 3
+        said = {left_out(one, filtered=False) for one in lists}
+        words = "1 earlier try of these trials left out; --filter earlier=yes lists them"
+        assert said == ({words} if expected[-1] else {None}), "the run has only one attempt"
+    tally = tally_of(state.trials.steps[0])
+    assert (
+        tally.earlier.short == "1 earlier try"
+        and tally_heads(1, heads_of_step(run.dir.path, 1)).earlier == tally.earlier
+    )
+    (again,) = (one for one in heads_of_step(run.dir.path, 1) if one.earlier)
+    assert flag_words(again)[-1] == ("earlier try", "dim")
+    assert trial_counts(state) == "0 running, 1 of 1 finished, 1 earlier try left out"
+
+
+def test_what_is_left_out_of_a_list_is_named_by_its_reason() -> None:
+    assert (Earlier().words, Earlier().short) == ("", "")
+    assert Earlier(2, 464).words == "464 earlier tries of these trials and 2 trials of an earlier attempt"
+    assert earlier_words(Earlier(2, 464), 120) == "464 earlier tries, 2 of an earlier attempt left out"
+    assert earlier_words(Earlier(2, 464), 80) == "466 discarded left out"
 
 
 def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(run: Run) -> None:
@@ -191,7 +214,7 @@ def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(ru
     assert not needs_index(state, 50) and needs_index(replace_newest(state), 1, parse("earlier=any"))
     for step, gone_too in ((1, 1), (None, 2)):
         exported, earlier = trials_of(run.dir, False, step, EVERY)
-        assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], gone_too)
+        assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], Earlier(gone_too))
     not_again = listed(run.dir, state, False, EVERY, 2, 50, slow=False)
     assert (not_again.total, not_again.earlier) == (0, 1), "step 2 was not reached again"
     with pytest.raises(NothingToExport):

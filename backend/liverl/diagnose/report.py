@@ -13,6 +13,7 @@ from liverl.diagnose.titles import sentences
 from liverl.diagnose.where.words import lines
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, StepTime, Symptom
 from liverl.observe.metrics.rewards import change, course_words
+from liverl.observe.trials.earlier import Earlier
 from liverl.procs.stack_text import Saved, in_order, quoted
 from liverl.rundir.commands import next_command, run_option
 from liverl.util import redact
@@ -243,6 +244,7 @@ def _figures(snapshot: Snapshot, settings: Mapping[str, str], serves: str, attem
         unknown = f", {missing} whose answers are not recorded" if missing else ""
         total, finished = trials.total - gone.total, trials.finished - gone.finished
         more = f"; {gone.total} more of an earlier attempt are not counted" if gone.total else ""
+        more += f"; {Earlier(0, gone.repeated).words} are not counted" if gone.repeated else ""
         yield f"- trials: {total}, {finished} of them finished{without}{unknown}{more}"
     if settings:
         shown = {**settings, **({"run.engine": serves} if serves else {})}

@@ -79,6 +79,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     validated: int | None = (
         None  # a validation's: the step after which it ran; it counts for no step of training
     )
+    repeated: bool = False  # it was run again, as another trial: then it is ``earlier``, too
 
     @property
     def last_at(self) -> float:
@@ -176,6 +177,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     waits: dict[str, float] = {}
     tail: StepTail | None = None  # None: of less than 8 finished trials it is known when they ran
     replicas: dict[str, ReplicaTimes] = {}  # ``TrialHead.replica`` -> what it answered of the finished trials
+    repeated: int = 0  # those of ``earlier`` that were run again themselves, as another trial of the step
 
     @property
     def running(self) -> int:

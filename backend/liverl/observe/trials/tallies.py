@@ -326,6 +326,7 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         finish_reasons=tally.finishes,
         cut_off=tally.cut_off,
         earlier=sum(other.total + other.earlier for other in starts.values()) - tally.total,
+        repeated=sum(other.earlier for other in starts.values()),
         calling_now=tally.calling_now,
         sessions=tally.sessions,
         rewritten=tally.rewritten,
