@@ -15,6 +15,7 @@ from liverl.observe.trials.replica_names import replica_name
 from liverl.offline.trials import TrialShown, TrialsListed, TurnShown, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
+from liverl_tui.text.facts import step_reward_words
 from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
 from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
@@ -193,7 +194,7 @@ def step_lines(step: StepTrials, now: float) -> list[str]:
 def _rest(step: StepTrials) -> str:
     words = [f"{step.running} running"] if step.running else []
     words += [f"{step.cut_off} cut off"] if step.cut_off else []
-    words += [f"mean reward {number(step.mean_reward)}"] if step.mean_reward is not None else []
+    words += [said] if (said := step_reward_words(step)) else []
     return "".join(f", {word}" for word in words)
 
 

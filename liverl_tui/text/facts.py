@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
-from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
-from liverl.observe.metrics.rewards import change, course_words
+from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials, Trained
+from liverl.observe.metrics.rewards import change, course_words, trained_words
 from liverl.observe.trials.earlier import Earlier
 from liverl.util.ages import step_length
 from liverl.util.plural import plural, quantity
@@ -101,7 +101,9 @@ def step_words(s: Snapshot) -> str | None:
     newest = s.rewards.newest[-1] if s.rewards is not None and s.rewards.newest else None
     found = s.rewards.course if change(s.rewards) is not None and not s.smoke else None
     course = course_words(found) if found is not None and found.proved else ""
-    reward = f"reward {number(newest)}" + (f" ({course})" if course else "") if newest is not None else None
+    of = trained_words(s.rewards.newest_of) if s.rewards is not None else ""
+    more = "; ".join(filter(None, (of, course)))
+    reward = f"reward {number(newest)}" + (f" ({more})" if more else "") if newest is not None else None
     return ", ".join(w for w in (words, reward, pace_words(s)) if w)
 
 
@@ -259,10 +261,18 @@ def of_step(t: StepTrials) -> str:
     """``13 of 16 trials of step 7 call tools, mean reward 0.512``. Counted are the trials that called a tool or ended
     without one."""
     calling = t.judged - t.zero_tool_calls
-    reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
+    reward = f", {words}" if (words := step_reward_words(t)) else ""
     return (
         f"{calling} of {t.judged} trials of step {t.step} call tools{reward}{untrained(t)}{damaged_words(t)}"
     )
+
+
+def step_reward_words(t: StepTrials) -> str:
+    """``mean reward 0.592 (of the 12 of 64 trials that were trained)``; "" without a reward."""
+    if t.mean_reward is None:
+        return ""
+    of = trained_words(Trained(t.trained, t.finished))
+    return f"mean reward {number(t.mean_reward)}{f' ({of})' if of else ''}"
 
 
 def untrained(t: StepTrials) -> str:

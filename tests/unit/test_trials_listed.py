@@ -42,7 +42,7 @@ from liverl.offline.trials import (
 )
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
-from liverl_tui.text.facts import trial_counts
+from liverl_tui.text.facts import step_reward_words, trial_counts
 from liverl_tui.text.timeline import lines as timeline_lines
 from liverl_tui.text.trial_phases import phase_words
 from liverl_tui.widgets.base.trial_words import flag_words, tally_heads, tally_of
@@ -180,6 +180,30 @@ def test_a_trial_that_was_repeated_is_left_out_of_every_list_which_says_so(run: 
     (again,) = (one for one in heads_of_step(run.dir.path, 1) if one.earlier)
     assert flag_words(again)[-1] == ("earlier try", "dim")
     assert trial_counts(state) == "0 running, 1 of 1 finished, 1 earlier try left out"
+
+
+def test_a_mean_reward_leaves_out_trials_that_were_not_trained_and_says_so(run: Run) -> None:
+    """Failed trials counted as 0 in it, beside a trainer's mean of the same name that leaves them out."""
+    run.trial("step_0001/a-0a1b2c", {**ENDED, **rewarded(0.5), **ended_as("trained")})
+    for name in ("b", "c", "d"):
+        run.trial(f"step_0001/{name}-0a1b2c", {**ENDED, **rewarded(0.0), **ended_as("masked")})
+    state = OfflineRun(run.dir.path).poll()
+    assert state is not None
+    (step,) = state.trials.steps
+    assert (step.mean_reward, step.trained) == (0.5, 1)
+    assert tally_heads(1, heads_of_step(run.dir.path, 1)).mean_reward == 0.5
+    said = "mean reward 0.500 (of the 1 of 4 trials that were trained)"
+    assert said in step_lines(step, T)[0] and step_reward_words(step) == said
+    assert step_reward_words(replace(step, endings={"done trained": 4})) == "mean reward 0.500"
+    assert step_reward_words(replace(step, mean_reward=None)) == ""
+
+
+def rewarded(reward: float) -> dict[str, Any]:
+    return {"verifier_result": {"rewards": {"reward": reward}}}
+
+
+def ended_as(outcome: str) -> dict[str, Any]:
+    return {"ending": {"cause": "done" if outcome == "trained" else "exit", "why": "", "outcome": outcome}}
 
 
 def test_what_is_left_out_of_a_list_is_named_by_its_reason() -> None:

@@ -7,6 +7,8 @@ import msgspec
 
 from liverl.model.times import UnixTime
 
+NOT_TRAINED = ("masked", "dropped")  # outcomes, words of ``agents.endings``
+
 
 class TrialHead(msgspec.Struct, frozen=True):
     """Summary of one trial. ``state`` is *running* until its result exists; a trial without a result is *cut_off*
@@ -82,6 +84,12 @@ class TrialHead(msgspec.Struct, frozen=True):
     repeated: bool = False  # it was run again, as another trial: then it is ``earlier``, too
 
     @property
+    def counts(self) -> bool:
+        """Whether its reward, if it has one, is one that was learned from: that of a trial which is not trained, as of
+        one that failed, says nothing about its task."""
+        return self.outcome not in NOT_TRAINED
+
+    @property
     def last_at(self) -> float:
         """Unix seconds of its end; of its last change where that is not known."""
         return self.ended_at if self.ended_at is not None else self.updated_at
@@ -149,7 +157,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     total: int
     finished: int
     zero_tool_calls: int
-    mean_reward: float | None
+    mean_reward: float | None  # of its trials that have one, without those that are not trained
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
     cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
@@ -192,6 +200,11 @@ class StepTrials(msgspec.Struct, frozen=True):
             if outcome in outcomes:
                 found[cause] = found.get(cause, 0) + trials
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    @property
+    def trained(self) -> int:
+        """How many of its finished trials are trained, as far as their results say something else."""
+        return self.finished - sum(self.ended(NOT_TRAINED).values())
 
     def expected(self, planned: int | None) -> int:
         """How many trials the step has, with those that have not begun. ``planned``: trials of a step, None if that

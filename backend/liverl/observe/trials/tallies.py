@@ -96,7 +96,7 @@ class Tally:
         if head.cause and head.outcome:
             told = f"{head.cause} {head.outcome}"
             self.endings[told] = self.endings.get(told, 0) + 1
-        if head.reward is not None:
+        if head.reward is not None and head.counts:
             self.reward_sum += head.reward
             self.rewards += 1
         if head.state == "finished" and head.rewrites is not None:
