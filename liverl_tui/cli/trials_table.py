@@ -227,6 +227,7 @@ def shown_lines(shown: TrialShown, now: float, names: Mapping[str, str] = NO_NAM
     """One trial: its facts, why it got its reward, its turns and its files. ``names``: of the replicas, by address."""
     head = shown.trial
     rewards = ", ".join(f"{one_line(name)} {value:g}" for name, value in head.rewards.items())
+    acted = acts_in(head.kind, head.tool_calls, head.turns)
     facts = (
         ("name", head.name),
         ("path", head.path),
@@ -238,7 +239,7 @@ def shown_lines(shown: TrialShown, now: float, names: Mapping[str, str] = NO_NAM
         ("no reward", head.no_reward),
         ("started", _stamp(head.started_at)),
         ("time", short_time(head.took(now))),
-        ("phases", phase_words(head.phases, head.model_seconds, head.kind, acted=acts_in(head))),
+        ("phases", phase_words(head.phases, head.model_seconds, head.kind, acted=acted)),
         ("phase", _phase_now(head, now)),
         ("waits for", WAITED.get(head.waits_for, "not known" if head.state == "running" else "")),
         ("most time", f"for {WAITED[head.spent_on]}" if head.spent_on in WAITED else ""),

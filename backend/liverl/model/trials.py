@@ -69,8 +69,8 @@ class TrialHead(msgspec.Struct, frozen=True):
     rewards: dict[str, float] = {}  # all finite numbers of its verifier, by name; capped
     error: str = ""  # type of the exception that ended it; "" without one
     model_seconds: float | None = None  # in which at least one of its calls was answered; None: not recorded
-    # What it waits for now: queue, sandbox, model, tool, reward or verifier; "" if that is not known, and once it
-    # has ended.
+    # What it waits for now: queue, sandbox, model, tool, agent, reward or verifier; "" if that is not known, and once
+    # it has ended.
     waits_for: str = ""
     # What most of its time went to, in the same words, or ``agent``; "" while it runs, and if that is not known.
     spent_on: str = ""

@@ -176,8 +176,8 @@ def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"{lost} of {len(groups)} groups have no signal",
         cause=f"in step {step.step} {'; '.join(why)}: nothing is learned from these, and the update is as noisy as one "
         f"of {quantity(len(groups) - lost, 'task')}",
-        fix="correct first what ends the trials that are not trained, which the alert trials_not_trained names: a group "
-        "that failed is no reason to leave out its task"
+        fix="correct first what ends the trials that are not trained, which the alert trials_not_trained names: a "
+        "group that failed is no reason to leave out its task"
         if failed
         else "leave out tasks whose trials always have the same reward, or double training.n_resp_per_prompt",
         evidence=tuple(
