@@ -170,11 +170,11 @@ def proxy_words(s: Snapshot) -> str | None:
 
 
 def bypassed_words(s: Snapshot) -> str:
-    """Why a proxy has had no requests though trials make calls: ``no requests: trials use the sessions``. Empty if it
-    has had some, or carries the trials, or that is not known."""
+    """Why a proxy has had no requests though trials make calls: ``not used: trials go through the sessions``. Empty
+    if it has had some, or carries the trials, or that is not known."""
     if s.carrier == "proxy" or s.proxy.requests != 0 or s.proxy.failures:
         return ""
-    return f"no requests: trials use {s.carrier_words.name}"
+    return f"not used: trials go through {s.carrier_words.name}"
 
 
 def sessions_words(s: Snapshot) -> str | None:
