@@ -169,6 +169,22 @@ def untrained_words(untrained: MostUntrained | None) -> str:
     return f"most trials of {which} were not trained ({example} of step {untrained.newest})"
 
 
+def ends_trained(
+    steps: Sequence[int], series: Mapping[str, Mapping[int, float]]
+) -> tuple[Trained | None, Trained | None]:
+    """As ``Rewards.first_of`` and ``last_of``, of ``steps`` with a reward. ``series``: name -> its value by step."""
+    history = RewardHistory()
+    columns = {key: at for key, at in series.items() if key.startswith((_ENDING, _STREAMED))}
+    history.add(
+        [
+            StepMetrics(step, {REWARD: 0.0, **{key: at[step] for key, at in columns.items() if step in at}})
+            for step in steps
+        ]
+    )
+    found = history.summary()
+    return found.first_of, found.last_of
+
+
 def ends(values: Sequence[float]) -> tuple[float, float]:
     """The means of the first and of the last three ``values``, at least one; of fewer than six, where a step would be
     in both, twice the mean of all: nothing can be said about a change."""
