@@ -169,9 +169,13 @@ def test_a_trial_that_was_repeated_is_left_out_of_every_list_which_says_so(run: 
         numbers = [(len(one.trials), one.matched, one.searched, one.total, one.earlier) for one in lists]
         assert numbers == [expected] * 3
         assert [one.repeated for one in lists] == [expected[-1]] * 3
+        again = [{head.name for head in one.trials if head.repeated} for one in lists]
+        assert again == [{"a-0a1b2c"} if wanted.query.earlier_too else set()] * 3
         said = {left_out(one, filtered=False) for one in lists}
         words = "1 earlier try of these trials left out; --filter earlier=yes lists them"
         assert said == ({words} if expected[-1] else {None}), "the run has only one attempt"
+    by_index = listed_of_all(run.dir, None, False, Wanted(query=parse("earlier=yes")), 50, None)
+    assert [head.repeated for head in by_index.trials] == [True]
     tally = tally_of(state.trials.steps[0])
     assert (
         tally.earlier.short == "1 earlier try"
