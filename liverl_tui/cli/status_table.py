@@ -25,6 +25,7 @@ from liverl_tui.text.facts import (
     proxy_words,
     replica_words,
     sessions_words,
+    step_reward_words,
     trial_counts,
     untrained,
     without_tools,
@@ -46,7 +47,6 @@ from liverl_tui.text.words import (
     count,
     cut,
     duration,
-    number,
     one_line,
     percent,
     size,
@@ -243,7 +243,7 @@ def _trials(s: Snapshot) -> list[Line]:
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
         flag += f"  ▲ {step.unrecorded} not recorded" if step.unrecorded else ""
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
-        reward = f"mean reward {number(step.mean_reward)}"
+        reward = step_reward_words(step) or "no mean reward"
         done = f"{step.finished}/{step.expected(s.trials_per_step)} trials"
         lines.append(
             (

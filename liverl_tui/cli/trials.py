@@ -188,8 +188,8 @@ def ls_command(
     Without --step, only the newest 200 trials are searched; with --filter, --sort, or -n above 200, all trials of the
     run: an index is then kept in trials.index of the run's directory. A time that ends with + is still running.
 
-    Trials of an earlier attempt at their step, on which the policy was not trained, are left out: their number is
-    printed, and --filter earlier=yes lists them, earlier=any lists all.
+    Trials that were run again as another trial, and those of an earlier attempt at their step, are left out, as the
+    policy was not trained on them: their number is printed, and --filter earlier=yes lists them, earlier=any lists all.
 
     Quote a FILTER, since the shell reads < and > itself. Terms are separated by blanks, and all must hold. Numbers:
     reward<1 step=3..9 reward=none (= != < <= > >=); texts: task~move (contains) task!~move finish=timeout (= != ~ !~);
@@ -381,8 +381,9 @@ def export_command(
     query: Query,
     output: Path | None,
 ) -> int:
-    """Export all trials of all steps, the oldest first. Those of an earlier attempt at their step, on which the policy
-    was not trained, are left out; --filter earlier=any has them, too.
+    """Export all trials of all steps, the oldest first. Those that were run again as another trial, and those of
+    an earlier attempt at their step, on which the policy was not trained, are left out; --filter earlier=any has them,
+    too.
 
     Each trial is read once: about a second per gigabyte. What is not recorded of a trial is empty (null in Parquet and
     JSON); times are Unix seconds.
@@ -403,7 +404,7 @@ def export_command(
         )
     except NothingToExport as problem:
         raise CliError(f"run {run_dir.name} has no {problem}", ExitCode.FAILED) from None
-    if earlier:
+    if earlier.total:
         from liverl_tui.cli.trials_table import earlier_words
 
         echo(earlier_words(earlier), err=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from liverl.model import SlowTrial, StepTrials, TrialHead
+from liverl.observe.trials.earlier import Earlier, counted
 from liverl.observe.trials.ending_words import DONE, counted_endings, ending_of, endings_of
 from liverl.observe.trials.phases import PHASES, acts_in
 from liverl.observe.trials.query import calls_known
@@ -14,6 +15,7 @@ from liverl.observe.trials.replica_names import replica_name
 from liverl.offline.trials import TrialShown, TrialsListed, TurnShown, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
+from liverl_tui.text.facts import step_reward_words
 from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
 from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
@@ -111,13 +113,13 @@ def left_out(found: TrialsListed, *, filtered: bool) -> str | None:
     """Which trials a list leaves out, and which -n shows them; None if it has all trials of the run or the step.
     ``filtered``: only trials that match were wanted."""
     words = _left_out(found, filtered=filtered)
-    earlier = earlier_words(found.earlier) if found.earlier else None
+    earlier = earlier_words(counted(found.earlier, found.repeated)) if found.earlier else None
     return "\n".join(part for part in (words, earlier) if part) or None
 
 
-def earlier_words(number: int) -> str:
-    """That trials of an earlier attempt are left out, and what lists them."""
-    return f"{quantity(number, 'trial')} of an earlier attempt left out; --filter earlier=yes lists them"
+def earlier_words(left: Earlier) -> str:
+    """Which trials are left out as another one stands in their place, and what lists them."""
+    return f"{left.words} left out; --filter earlier=yes lists them"
 
 
 def _left_out(found: TrialsListed, *, filtered: bool) -> str | None:
@@ -192,7 +194,7 @@ def step_lines(step: StepTrials, now: float) -> list[str]:
 def _rest(step: StepTrials) -> str:
     words = [f"{step.running} running"] if step.running else []
     words += [f"{step.cut_off} cut off"] if step.cut_off else []
-    words += [f"mean reward {number(step.mean_reward)}"] if step.mean_reward is not None else []
+    words += [said] if (said := step_reward_words(step)) else []
     return "".join(f", {word}" for word in words)
 
 
@@ -225,6 +227,7 @@ def shown_lines(shown: TrialShown, now: float, names: Mapping[str, str] = NO_NAM
     """One trial: its facts, why it got its reward, its turns and its files. ``names``: of the replicas, by address."""
     head = shown.trial
     rewards = ", ".join(f"{one_line(name)} {value:g}" for name, value in head.rewards.items())
+    acted = acts_in(head.kind, head.tool_calls, head.turns)
     facts = (
         ("name", head.name),
         ("path", head.path),
@@ -236,7 +239,7 @@ def shown_lines(shown: TrialShown, now: float, names: Mapping[str, str] = NO_NAM
         ("no reward", head.no_reward),
         ("started", _stamp(head.started_at)),
         ("time", short_time(head.took(now))),
-        ("phases", phase_words(head.phases, head.model_seconds, head.kind, acted=acts_in(head))),
+        ("phases", phase_words(head.phases, head.model_seconds, head.kind, acted=acted)),
         ("phase", _phase_now(head, now)),
         ("waits for", WAITED.get(head.waits_for, "not known" if head.state == "running" else "")),
         ("most time", f"for {WAITED[head.spent_on]}" if head.spent_on in WAITED else ""),

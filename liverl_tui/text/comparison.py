@@ -95,6 +95,9 @@ def _letters(comparison: Comparison, width: int) -> Iterator[str]:
 def _ends(comparison: Comparison, width: int) -> Iterator[str]:
     runs = comparison.runs
     rows = [(name, *(cell(one) for one in runs)) for name, cell in _ROWS]
+    if any(one.last_of is not None and not one.last_of.all for one in runs):
+        place = next(place for place, row in enumerate(rows) if row[0] == _REWARDS) + 1
+        rows.insert(place, ("  of trials that were trained", *(_trained(one) for one in runs)))
     place = next(place for place, row in enumerate(rows) if row[0] == _STEP) + 1
     rows[place:place] = _parts(runs)
     yield from _table([("", *LETTERS[: len(runs)]), *rows], width)
@@ -139,17 +142,26 @@ def _reward(one: Compared) -> str:
     return ends_words(one.reward_first, one.reward_last, one.steps, _number) or UNKNOWN
 
 
+def _trained(one: Compared) -> str:
+    first, last = one.first_of, one.last_of
+    if first is None or last is None:
+        return UNKNOWN
+    both = (f"{of.trained:,} of {of.trials:,}" for of in dict.fromkeys((first, last)))
+    return " -> ".join(both)
+
+
 def _steps(one: Compared) -> str:
     return step_of(UNKNOWN if one.steps is None else one.steps, one.total_steps, " of ")
 
 
+_REWARDS = "reward, first -> last 3 steps"
 _STEP = f"a step, median of newest {NEWEST}"
 _ROWS = (
     ("state", lambda one: one.state),
     ("model", lambda one: Path(one.model).name or UNKNOWN),
     ("steps", _steps),
     ("attempts", lambda one: str(one.attempts)),
-    ("reward, first -> last 3 steps", _reward),
+    (_REWARDS, _reward),
     ("validation, newest", lambda one: _number(one.validation)),
     (_STEP, lambda one: _step(one.step_seconds)),
     ("duration of its last attempt", lambda one: duration(one.seconds)),

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
-from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
-from liverl.observe.metrics.rewards import change, course_words
+from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials, Trained
+from liverl.observe.metrics.rewards import change, course_words, trained_words
+from liverl.observe.trials.earlier import Earlier
 from liverl.util.ages import step_length
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.status_label import (
@@ -100,7 +101,9 @@ def step_words(s: Snapshot) -> str | None:
     newest = s.rewards.newest[-1] if s.rewards is not None and s.rewards.newest else None
     found = s.rewards.course if change(s.rewards) is not None and not s.smoke else None
     course = course_words(found) if found is not None and found.proved else ""
-    reward = f"reward {number(newest)}" + (f" ({course})" if course else "") if newest is not None else None
+    of = trained_words(s.rewards.newest_of) if s.rewards is not None else ""
+    more = "; ".join(filter(None, (of, course)))
+    reward = f"reward {number(newest)}" + (f" ({more})" if more else "") if newest is not None else None
     return ", ".join(w for w in (words, reward, pace_words(s)) if w)
 
 
@@ -167,11 +170,11 @@ def proxy_words(s: Snapshot) -> str | None:
 
 
 def bypassed_words(s: Snapshot) -> str:
-    """Why a proxy has had no requests though trials make calls: ``no requests: trials use the sessions``. Empty if it
-    has had some, or carries the trials, or that is not known."""
+    """Why a proxy has had no requests though trials make calls: ``not used: trials go through the sessions``. Empty
+    if it has had some, or carries the trials, or that is not known."""
     if s.carrier == "proxy" or s.proxy.requests != 0 or s.proxy.failures:
         return ""
-    return f"no requests: trials use {s.carrier_words.name}"
+    return f"not used: trials go through {s.carrier_words.name}"
 
 
 def sessions_words(s: Snapshot) -> str | None:
@@ -207,13 +210,14 @@ def _counter(value: int | None) -> str:
 
 def trial_counts(s: Snapshot) -> str:
     """``1 running, 119 of 120 finished``; after a run has ended ``104 of 120 finished, 16 cut off``. Those of an
-    earlier attempt at their step are named apart."""
+    earlier attempt at their step, and those that were run again, are named apart."""
     trials, gone = s.trials, s.trials.earlier
     cut_off = trials.cut_off - gone.cut_off
     words = [f"{trials.running} running"] if trials.running or not trials.cut_off else []
     words.append(f"{trials.finished - gone.finished} of {trials.total - gone.total} finished")
     words += [f"{cut_off} cut off"] if cut_off else []
     words += [f"{gone.total} more of an earlier attempt"] if gone.total else []
+    words += [f"{Earlier(0, gone.repeated).short} left out"] if gone.repeated else []
     return ", ".join(words)
 
 
@@ -257,10 +261,18 @@ def of_step(t: StepTrials) -> str:
     """``13 of 16 trials of step 7 call tools, mean reward 0.512``. Counted are the trials that called a tool or ended
     without one."""
     calling = t.judged - t.zero_tool_calls
-    reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
+    reward = f", {words}" if (words := step_reward_words(t)) else ""
     return (
         f"{calling} of {t.judged} trials of step {t.step} call tools{reward}{untrained(t)}{damaged_words(t)}"
     )
+
+
+def step_reward_words(t: StepTrials) -> str:
+    """``mean reward 0.592 (of the 12 of 64 trials that were trained)``; "" without a reward."""
+    if t.mean_reward is None:
+        return ""
+    of = trained_words(Trained(t.trained, t.finished))
+    return f"mean reward {number(t.mean_reward)}{f' ({of})' if of else ''}"
 
 
 def untrained(t: StepTrials) -> str:

@@ -85,7 +85,7 @@ LEGEND: dict[str, tuple[tuple[str, tuple[Mark, ...]], ...]] = {
                 Mark(("tools", "tools 8/8"), "trials that called a tool, of those that show it"),
                 Mark(("trials",), "how many run, are done, were cut off"),
                 Mark(("reward", "mean 0.50 ±0.20"), "its reward; of a group mean ± deviation"),
-                Mark(("mean reward", "dev"), "mean over the step; deviation within a group"),
+                Mark(("mean reward", "dev"), "of the step's trained trials; deviation in a group"),
                 Mark(("finish", "endings"), "how it ended: submitted, max turns, an exception"),
                 Mark(("time",), "how long it took, or takes so far"),
                 Mark(("flags",), "what looks wrong with it: it is a flagged trial"),

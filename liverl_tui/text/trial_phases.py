@@ -13,7 +13,7 @@ WAITED = {
     "model": "the model",
     "tool": "a tool",
     "reward": "its reward",
-    "agent": "its agent (model and tools)",
+    "agent": "its agent",
     "verifier": "its verifier",
 }
 _REST = {

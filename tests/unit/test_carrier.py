@@ -135,7 +135,7 @@ def test_a_proxy_beside_the_sessions_says_why_it_has_no_requests() -> None:
     """``0 requests`` beside trials that make calls reads as a fault, or as a number that is not known."""
     idle = replace(through_sessions().proxy, requests=0)
     ours = through_sessions(proxy=idle)
-    words = "no requests: trials use the sessions"
+    words = "not used: trials go through the sessions"
     assert proxy_words(ours) == f"http://127.0.0.1:8002, {words}"
     proxy = next(one for one in ours.services if one.kind == "proxy")
     row = service_line(proxy, of_service(proxy, NOW), ours, NOW, 10, 8)

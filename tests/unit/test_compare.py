@@ -326,6 +326,22 @@ def with_step(path: Path, seconds: float, shares: dict[str, float]) -> Path:
     return path
 
 
+def test_of_how_many_trials_the_mean_rewards_are_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other")
+    assert "that were trained" not in compared(capsys, one, other)[1]
+    counts = {"trained": 12, "zeroed": 0, "masked": 52, "dropped": 0}
+    metrics = one / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for line in lines:
+        line["data"] |= {f"liverl/endings/{word}": count for word, count in counts.items()}
+    metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    out = compared(capsys, one, other)[1]
+    (row,) = (line for line in out.splitlines() if "that were trained" in line)
+    assert row.split("trained")[1].split() == ["36", "of", "192", "-"]
+
+
 def test_which_part_of_a_step_takes_longer_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

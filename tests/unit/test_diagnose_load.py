@@ -12,7 +12,8 @@ from liverl.diagnose.catalogue import load
 from liverl.diagnose.catalogue.learning import groups_equal, groups_mostly_equal
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext, Window
-from liverl.model import ReplicaSet, Snapshot, StalledProcess, StepTrials, Symptom, TrialsStatus
+from liverl.model import ReplicaSet, Snapshot, StalledProcess, StepTrials, Symptom, TrialHead, TrialsStatus
+from liverl.observe.trials.groups import equal_groups, group_of
 
 
 def state(*items: Any, turns: int = 4, **fields: Any) -> Snapshot:
@@ -235,7 +236,37 @@ def test_half_of_eight_groups_or_more_without_a_signal(equal: int, groups: int, 
     assert [one.id for one in found] == ["groups_mostly_equal"] * told
     if told:
         assert found[0].title == f"{equal} of {groups} groups have no signal" and found[0].severity == "info"
-        assert f"(1 solved in every trial, {equal - 1} in none)" in found[0].cause
+        assert f"(above 0 in 1, not in {equal - 1})" in found[0].cause
+
+
+def test_a_group_that_failed_is_no_task_that_is_never_solved() -> None:
+    """Twelve tasks without a trained trial were told to be left out, as if no trial could solve them."""
+    rewards = [(f"g{n:02}", 0.0) for n in range(12) for _ in range(4)]
+    same, differ = [("h", 0.6)] * 4, [(f"i{n}", float(i)) for n in range(3) for i in range(4)]
+    heads = [trial(i, 7, group=g, reward=r, outcome="masked") for i, (g, r) in enumerate(rewards)]
+    heads += [trial(i, 7, group=g, reward=r) for i, (g, r) in enumerate([*same, *differ], start=len(heads))]
+    step = StepTrials(7, 64, 64, 0, 0.5, calling=64)
+
+    def of(*heads: TrialHead) -> list[Symptom]:
+        now = snapshot(trials=TrialsStatus(newest=heads, steps=(replace(step, total=len(heads)),)))
+        found = groups_mostly_equal(Window(now, None, RunContext()))
+        return [one for one in found if isinstance(one, Symptom)]
+
+    (found,) = of(*heads)
+    assert found.title == "13 of 16 groups have no signal"
+    assert found.cause == (
+        "in step 7 12 of 16 tasks had no trial that was trained; all trained trials of 1 of 16 tasks had the same "
+        "reward (above 0 in 1, not in 0): nothing is learned from these, and the update is as noisy as one of 3 tasks"
+    )
+    assert "no reason to leave out its task" in found.fix and "trials_not_trained" in found.fix
+    assert found.evidence[0].text == "group g00: no trial was trained"
+    # One trained trial of a group is no group whose rewards are the same.
+    lone = [
+        replace(head, outcome="trained") if n % 4 == 0 and n < 48 else head for n, head in enumerate(heads)
+    ]
+    assert of(*lone) == []
+    heads = [replace(head, task=head.group) for head in heads]
+    assert equal_groups(heads) == {group_of(heads[48])}, "the list marks the group with the same reward only"
 
 
 def test_a_full_cache_that_thrashes_is_told_once_and_only_the_newest_trials_count() -> None:

@@ -72,6 +72,16 @@ def test_a_jump_of_changed_histories() -> None:
     )
     assert "in the steps before it 6% did" in symptom.cause
     assert proof(symptom) == ("trials/step_0100/trial-001: 3 changes",)
+    assert "trials of step 100 sent a conversation" in symptom.cause
+    # The other trials of the step had every request refused: "of 16 trials" is not of all.
+    part = replace(now.trials.steps[0], total=64, finished=64)
+    one = (trial(1, step=100, rewrites=1),)
+    now = replace(now, trials=replace(now.trials, newest=one, steps=(part, *now.trials.steps[1:])))
+    symptom = found(now)[JUMP]
+    assert (
+        "9 of 16 trials of step 100 whose requests were recorded (48 others had none) sent" in symptom.cause
+    )
+    assert proof(symptom) == ("trials/step_0100/trial-001: 1 change",)
     assert JUMP in found(now, FILE_RULES), "the files of a run without a backend are enough"
 
 

@@ -24,7 +24,7 @@ from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom, Trial
 from liverl.offline.doctor import rules as doctor_rules
 from liverl.offline.doctor.examine import Examination, examine
 from liverl.offline.doctor.report import as_json, as_text
-from liverl.offline.doctor.trials import TrialsRead
+from liverl.offline.doctor.trials import Failure, TrialsRead
 from liverl.offline.doctor.verdicts import joined
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.main import run
@@ -589,6 +589,28 @@ def test_a_kind_of_fault_is_told_once() -> None:
     noted = doctor_rules.Judged(alerts=(alert,))
     assert joined(Verdict(), [noted, noted], [], []).symptoms == (alert,)
     assert joined(Verdict(alert), [noted], [], []).symptoms == ()
+
+
+def on_log(name: str, log: str, severity: str = "critical") -> Explanation:
+    return Explanation(name, severity, "a reward is NaN", "why", "fix", evidence=(Evidence("line", log, 7),))
+
+
+def test_an_alert_on_a_log_and_the_row_that_it_comes_from_are_told_once() -> None:
+    """The alert says when and how often; the trials, how many failed for it; no line of another log is lost."""
+    alert = on_log("log:reward-not-finite:trainer", "t.1.log", "warning")
+    noted = doctor_rules.Judged(alerts=(alert,))
+    row, elsewhere = on_log("reward-not-finite", "t.1.log"), on_log("reward-not-finite", "t.2.log")
+    (told,) = joined(Verdict(None, (), (row,)), [noted], [], []).symptoms
+    assert (told.id, told.severity, told.evidence) == (alert.id, "critical", alert.evidence)
+    (told,) = joined(Verdict(None, (), (elsewhere,)), [noted], [], []).symptoms
+    assert [one.log for one in told.evidence] == ["t.1.log", "t.2.log"]
+    for count in (3, 30):
+        why = msgspec.structs.replace(row, cause=f"{count} of 64 trials")
+        (told,) = joined(Verdict(), [noted], [Failure(why, count, 64)], []).symptoms
+        assert (told.id, told.cause) == (alert.id, why.cause)
+    assert joined(Verdict(row), [noted], [], []).symptoms == (), "it is the cause"
+    two = doctor_rules.Judged(alerts=(alert, on_log("log:reward-not-finite:verifier", "v.1.log")))
+    assert len(joined(Verdict(None, (), (row,)), [two], [], []).symptoms) == 2, "of two services"
 
 
 def test_a_batch_without_tokens_is_explained_by_its_trials() -> None:

@@ -107,7 +107,7 @@ def test_what_is_over_is_ranked_as_over(
 
 @pytest.mark.parametrize(
     ("at", "says"),
-    [(KILLED_AT, OVER), (SERVED_AT + 60, [*PRESENT, ("warning", False)])],
+    [(KILLED_AT, OVER), (SERVED_AT + 60, PRESENT)],
     ids=["while", "after"],
 )
 def test_an_alert_on_such_a_line_is_over_with_it(

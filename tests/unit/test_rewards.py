@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.screens import snapshot
 
-from liverl.model import RewardCourse, Rewards, StepMetrics, StepTrials, TrialsStatus, Validation
+from liverl.daemon.ending import Verdict, summary_of
+from liverl.diagnose.report import _figures
+from liverl.model import (
+    RewardCourse,
+    Rewards,
+    StepMetrics,
+    StepTrials,
+    Symptom,
+    Trained,
+    TrialsStatus,
+    Validation,
+)  # fmt: skip
 from liverl.observe.metrics.rewards import (
     NEWEST,
     REWARD,
@@ -18,8 +29,11 @@ from liverl.observe.metrics.rewards import (
     ends,
     ends_words,
     judged_anew,
+    step_trained_words,
+    untrained_words,
     words,
 )
+from liverl_tui.text.facts import step_words
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.learning import learning_parts, spark
 
@@ -40,6 +54,73 @@ def summary(*news: list[StepMetrics]) -> Rewards:
 
 def shown(width: int = 200, **fields: object) -> str:
     return pack(learning_parts(snapshot(**fields)), width).text
+
+
+def endings(reward: float, trained: int, masked: int, **more: float) -> dict[str, float]:
+    counts = {"trained": trained, "zeroed": 0, "masked": masked, "dropped": 0}
+    return {
+        REWARD: reward,
+        **{f"liverl/endings/{word}": float(count) for word, count in counts.items()},
+        **more,
+    }
+
+
+def trained(*each: tuple[int, int], **more: float) -> Rewards:
+    """Of steps with so many trials that were trained, and that were not."""
+    return summary(
+        [StepMetrics(n, endings(0.5 + n / 100, *one, **more)) for n, one in enumerate(each, start=1)]
+    )
+
+
+def test_a_mean_of_the_trained_trials_says_of_how_many() -> None:
+    """A trainer's mean leaves out trials that failed: it says nothing about 52 of 64 of them."""
+    rewards = trained((17, 47), (9, 55), (12, 52), (19, 45), (10, 54), (12, 52))
+    assert (rewards.first_of, rewards.last_of) == (Trained(38, 192), Trained(41, 192))
+    assert words(rewards) == (
+        "6 steps, mean reward 0.520 -> 0.550 (first and last three steps; of the 38 and the 41 of 192 trials that were "
+        "trained): too early to say"
+    )
+    assert judged_anew(f"done: {words(rewards)}; but x", RewardCourse("flat", 2)).endswith(
+        "that were trained): flat since step 2; but x"
+    )
+    assert (
+        untrained_words(rewards.untrained)
+        == "most trials of every step were not trained (52 of 64 of step 6)"
+    )
+    told = " ".join(_figures(snapshot(rewards=rewards), {}, "", 1))
+    assert "0.550 in the last three (of the 38 and the 41 of 192 trials that were trained)" in told
+    assert "of 41/192 trained" in shown(rewards=rewards)
+    assert step_words(snapshot(step=6, rewards=rewards)).count("reward 0.560 (of the 12 of 64 trials") == 1
+
+
+def test_means_of_other_shares_of_the_trials_are_no_comparison() -> None:
+    apart = words(trained(*[(60, 4)] * 3, *[(30, 34)] * 3))
+    assert apart is not None and "trained, which are other shares of all trials)" in apart
+    near = words(trained(*[(60, 4)] * 3, *[(62, 2)] * 3))
+    assert near is not None and "other shares" not in near and "the 180 and the 186 of 192 trials" in near
+
+
+def test_nothing_is_said_where_all_were_trained_or_nobody_knows() -> None:
+    assert words(trained(*[(64, 0)] * 6)) == words(trained(*[(64, 0)] * 6, **{"fully_async/a": 1.0}))
+    streamed = trained(*[(10, 54)] * 6, **{"fully_async/idle": 0.5})
+    assert streamed.last_of is None and streamed.untrained is not None, "its mean has the others as 0"
+    assert summary(steps(*[0.5] * 6)).untrained is None
+    one = trained((3, 13))
+    assert words(one) == "1 step, mean reward 0.510 (of the 3 of 16 trials that were trained)"
+    assert untrained_words(one.untrained) == "most trials of step 1 were not trained (13 of 16)"
+    assert untrained_words(trained((3, 13), (8, 8), (16, 0)).untrained).startswith(
+        "most trials of 1 of 3 steps"
+    )
+    assert step_trained_words(endings(0.5, 12, 52)) == "of the 12 of 64 trials that were trained"
+
+
+def test_the_end_of_a_run_names_first_that_most_trials_were_not_trained() -> None:
+    rewards = trained(*[(12, 52)] * 6)
+    done = Verdict("done", 0)
+    assert summary_of(done, None, rewards, 6, True).endswith("; but most trials of every step were not trained "
+        "(52 of 64 of step 6)")  # fmt: skip
+    fault = Symptom("x", "critical", "a reward is NaN", "", "")
+    assert summary_of(done, fault, rewards, 6, True).endswith("(52 of 64 of step 6); a reward is NaN")
 
 
 # --- what a snapshot says ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from liverl.plan.spec import DEFAULT_STOP, Dependency, RestartPolicy
 from liverl.supervise.recovery.replay import read_history
 from liverl.supervise.services import state_machine as m
 from liverl.supervise.services.dependencies import unmet
+from liverl.supervise.services.event_log import words
 from liverl.supervise.services.state_machine import MachineState, RestartRules, backoff, step
 
 RULES = RestartRules(
@@ -354,6 +355,16 @@ def test_a_task_that_exits_0_by_itself_has_completed(state: str, mode: str) -> N
         world.happen(choice)
     assert (world.machine.state, world.machine.why) == ("stopped", "completed (exit 0)")
     assert world.machine.completed and not world.machine.shut_down
+
+
+@pytest.mark.parametrize(
+    ("by_us", "code", "said"),
+    [(True, 1, "stopped (exit 1, after it was told to stop)"), (True, 0, "stopped (exit 0)"),
+     (False, 1, "stopped (exit 1)")],
+)  # fmt: skip
+def test_an_exit_status_after_a_stop_does_not_read_as_a_failure(by_us: bool, code: int, said: str) -> None:
+    after = MachineState("stopped", 1, why="stopped", exit=Exit(code=code), ended_by_us=by_us)
+    assert words(MachineState("stopping", 1), after, 0.0, completes=False) == (said, "info")
 
 
 def test_a_task_that_is_always_restarted_is_so_after_exit_0_too() -> None:

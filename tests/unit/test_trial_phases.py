@@ -153,6 +153,8 @@ def test_a_call_without_times_counts_for_nothing(began: float | None, seconds: f
     ("more", "rest"),
     [
         ({"kind": "task", "tool_calls": 1}, "tool"), ({"kind": "", "turns": 2}, "tool"),
+        ({"kind": "command", "turns": 3}, "agent"), ({"kind": "python", "turns": 3}, "agent"),  # a program of its own
+        ({"kind": "command", "turns": 3, "tool_calls": 1}, "tool"), ({"kind": "harbor", "turns": 3}, "tool"),
         ({"kind": "task", "turns": 1}, "agent"),  # who does nothing waits for no tool
         ({"kind": "chat", "turns": 1}, "reward"), ({"kind": "chat", "turns": 5}, "reward"),  # it has no tools
     ],
@@ -180,6 +182,8 @@ def head(name: str = "a", **more: Any) -> TrialHead:
         ({"phase": "queue"}, None, "queue"), ({"phase": "agent"}, None, ""), ({}, None, ""),
         ({"phase": "agent", "rewrites": 0}, frozenset({"a"}), "tool"),
         ({"phase": "agent", "rewrites": 0}, frozenset({"b"}), "model"),
+        ({"kind": "command", "rewrites": 0}, frozenset({"a"}), "agent"),  # a program that called no tool
+        ({"kind": "command", "rewrites": 0, "tool_calls": 1}, frozenset({"a"}), "tool"),
         ({"phase": "agent"}, frozenset({"a"}), ""),  # through no session
         ({"rewrites": 0}, frozenset({"a"}), "tool"),  # one of ours
         ({"rewrites": 0}, None, ""),

@@ -77,7 +77,7 @@ def test_trials_of_an_earlier_attempt_are_left_out_unless_they_are_asked_for(
     rows = [index.put(TRIAL), index.put(replace(other, earlier=False))]
     index.mark_earlier(rows[1:])
     assert index.select(query) == [row for row, holds in zip(rows, (present, earlier), strict=True) if holds]
-    assert index.earlier == 1
+    assert index.earlier == (1, 0)
     assert sorted(index.order(rows, "earlier", True)) == rows
 
 

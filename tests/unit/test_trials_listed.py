@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from liverl.diagnose.report import _figures
 from liverl.model import PhaseTimes, SlowTrial, Snapshot, StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.earlier import Earlier
 from liverl.observe.trials.query import parse
+from liverl.observe.trials.steps import heads_of_step
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
 from liverl.offline.step_timeline import StepTimeline, read_step
@@ -40,10 +42,12 @@ from liverl.offline.trials import (
 )
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
-from liverl_tui.text.facts import trial_counts
+from liverl_tui.text.facts import step_reward_words, trial_counts
 from liverl_tui.text.timeline import lines as timeline_lines
 from liverl_tui.text.trial_phases import phase_words
+from liverl_tui.widgets.base.trial_words import flag_words, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
+from liverl_tui.widgets.dashboard.trial_title import earlier_words
 from liverl_tui.widgets.timeline.step import StepPane
 
 
@@ -164,6 +168,53 @@ def test_a_trial_that_was_repeated_is_left_out_of_every_list_which_says_so(run: 
         ]
         numbers = [(len(one.trials), one.matched, one.searched, one.total, one.earlier) for one in lists]
         assert numbers == [expected] * 3
+        assert [one.repeated for one in lists] == [expected[-1]] * 3
+        again = [{head.name for head in one.trials if head.repeated} for one in lists]
+        assert again == [{"a-0a1b2c"} if wanted.query.earlier_too else set()] * 3
+        said = {left_out(one, filtered=False) for one in lists}
+        words = "1 earlier try of these trials left out; --filter earlier=yes lists them"
+        assert said == ({words} if expected[-1] else {None}), "the run has only one attempt"
+    by_index = listed_of_all(run.dir, None, False, Wanted(query=parse("earlier=yes")), 50, None)
+    assert [head.repeated for head in by_index.trials] == [True]
+    tally = tally_of(state.trials.steps[0])
+    assert (
+        tally.earlier.short == "1 earlier try"
+        and tally_heads(1, heads_of_step(run.dir.path, 1)).earlier == tally.earlier
+    )
+    (again,) = (one for one in heads_of_step(run.dir.path, 1) if one.earlier)
+    assert flag_words(again)[-1] == ("earlier try", "dim")
+    assert trial_counts(state) == "0 running, 1 of 1 finished, 1 earlier try left out"
+
+
+def test_a_mean_reward_leaves_out_trials_that_were_not_trained_and_says_so(run: Run) -> None:
+    """Failed trials counted as 0 in it, beside a trainer's mean of the same name that leaves them out."""
+    run.trial("step_0001/a-0a1b2c", {**ENDED, **rewarded(0.5), **ended_as("trained")})
+    for name in ("b", "c", "d"):
+        run.trial(f"step_0001/{name}-0a1b2c", {**ENDED, **rewarded(0.0), **ended_as("masked")})
+    state = OfflineRun(run.dir.path).poll()
+    assert state is not None
+    (step,) = state.trials.steps
+    assert (step.mean_reward, step.trained) == (0.5, 1)
+    assert tally_heads(1, heads_of_step(run.dir.path, 1)).mean_reward == 0.5
+    said = "mean reward 0.500 (of the 1 of 4 trials that were trained)"
+    assert said in step_lines(step, T)[0] and step_reward_words(step) == said
+    assert step_reward_words(replace(step, endings={"done trained": 4})) == "mean reward 0.500"
+    assert step_reward_words(replace(step, mean_reward=None)) == ""
+
+
+def rewarded(reward: float) -> dict[str, Any]:
+    return {"verifier_result": {"rewards": {"reward": reward}}}
+
+
+def ended_as(outcome: str) -> dict[str, Any]:
+    return {"ending": {"cause": "done" if outcome == "trained" else "exit", "why": "", "outcome": outcome}}
+
+
+def test_what_is_left_out_of_a_list_is_named_by_its_reason() -> None:
+    assert (Earlier().words, Earlier().short) == ("", "")
+    assert Earlier(2, 464).words == "464 earlier tries of these trials and 2 trials of an earlier attempt"
+    assert earlier_words(Earlier(2, 464), 120) == "464 earlier tries, 2 of an earlier attempt left out"
+    assert earlier_words(Earlier(2, 464), 80) == "466 discarded left out"
 
 
 def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(run: Run) -> None:
@@ -191,7 +242,7 @@ def test_trials_of_an_attempt_that_was_thrown_away_count_nowhere_and_are_said(ru
     assert not needs_index(state, 50) and needs_index(replace_newest(state), 1, parse("earlier=any"))
     for step, gone_too in ((1, 1), (None, 2)):
         exported, earlier = trials_of(run.dir, False, step, EVERY)
-        assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], gone_too)
+        assert ([one.name for one in exported], earlier) == (["b-0a1b2c"], Earlier(gone_too))
     not_again = listed(run.dir, state, False, EVERY, 2, 50, slow=False)
     assert (not_again.total, not_again.earlier) == (0, 1), "step 2 was not reached again"
     with pytest.raises(NothingToExport):

@@ -495,7 +495,10 @@ def test_a_part_that_most_of_a_step_goes_to_is_named_although_nothing_is_advised
         == "newest 6 steps (median): 83 % of the step the trials wait for the model; tools 16 %, the rest 1 %"
     )
     agents = StepTime(6, 10.0, {"agent": 0.9, "other": 0.1})
-    assert lines(agents)[1] == "90 % of the step the trials wait for their agents"
+    assert (
+        lines(agents)[1]
+        == "90 % of the step the agents' own programs work, beside recorded calls of the model"
+    )
     shared = StepTime(6, 10.0, {"model": 0.29, "tool": 0.28, "update": 0.25, "other": 0.18})
     assert lines(shared)[1] == "no single bottleneck", "under 30 % no part is named"
     early = StepTime(4, 10.0, {"model": 0.83, "other": 0.17})

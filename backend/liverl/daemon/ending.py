@@ -11,7 +11,7 @@ from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS
 from liverl.diagnose.failures import may_end_a_replica
 from liverl.model import Cause, Rewards, SubmittedJob, Symptom
-from liverl.observe.metrics.rewards import words
+from liverl.observe.metrics.rewards import untrained_words, words
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -39,8 +39,10 @@ def summary_of(
     cause = verdict.cause
     if verdict.state == "done":
         said = _done_words(verdict, rewards, steps)
-        # training reached its last step, but with this problem
-        return f"{said}; but {diagnosis.title}" if diagnosis is not None else said
+        # training reached its last step, but with these problems
+        problem = diagnosis.title if diagnosis is not None else ""
+        but = "; ".join(filter(None, (untrained_words(rewards.untrained), problem)))
+        return f"{said}; but {but}" if but else said
     if cause is None:
         return verdict.state
     if cause.id in QUIET or cause.id == JOB_FAILED:

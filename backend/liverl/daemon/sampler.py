@@ -39,7 +39,7 @@ from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
-from liverl.observe.metrics.rewards import REWARD, RewardHistory
+from liverl.observe.metrics.rewards import REWARD, RewardHistory, step_trained_words
 from liverl.observe.step_sizes import StepSizes, disk_status
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume, VolumeWatch, is_low, largest
 from liverl.plan.checkpoints import checkpoints
@@ -401,7 +401,11 @@ class Sampler:
         supervisor, values = self._supervisor, metrics.values
         total = supervisor.plan.total_steps
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
-        parts += [form.format(values[key]) for key, form in _STEP_METRICS if key in values]
+        said = step_trained_words(values)
+        of = {REWARD: f" ({said})"} if said else {}
+        parts += [
+            f"{form.format(values[key])}{of.get(key, '')}" for key, form in _STEP_METRICS if key in values
+        ]
         parts += [f"{key} {value}" for key, value in metrics.not_finite.items() if key.startswith(LEARNED)]
         parts += _disk_words(self.facts.disk)
         text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]

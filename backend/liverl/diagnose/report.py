@@ -12,7 +12,8 @@ from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import sentences
 from liverl.diagnose.where.words import lines
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, StepTime, Symptom
-from liverl.observe.metrics.rewards import change, course_words
+from liverl.observe.metrics.rewards import change, course_words, ends_trained_words, trained_words
+from liverl.observe.trials.earlier import Earlier
 from liverl.procs.stack_text import Saved, in_order, quoted
 from liverl.rundir.commands import next_command, run_option
 from liverl.util import redact
@@ -232,10 +233,12 @@ def _figures(snapshot: Snapshot, settings: Mapping[str, str], serves: str, attem
     rewards, trials = snapshot.rewards, snapshot.trials
     if (ends := change(rewards)) is not None:
         course = course_words(rewards.course)
+        of = f" ({said})" if (said := ends_trained_words(rewards.first_of, rewards.last_of)) else ""
         verdict = f": {course}" if course else ""
-        yield f"- mean reward: {ends[0]:.3f} in the first three steps, {ends[1]:.3f} in the last three{verdict}"
+        yield f"- mean reward: {ends[0]:.3f} in the first three steps, {ends[1]:.3f} in the last three{of}{verdict}"
     elif rewards.last is not None:
-        yield f"- mean reward of {quantity(rewards.steps, 'step')}: {rewards.last:.3f}"
+        of = f" ({said})" if (said := trained_words(rewards.last_of)) else ""
+        yield f"- mean reward of {quantity(rewards.steps, 'step')}: {rewards.last:.3f}{of}"
     if trials.total:
         gone = trials.earlier
         silent, missing = trials.zero_tool_calls - gone.zero_tool_calls, trials.unrecorded - gone.unrecorded
@@ -243,6 +246,7 @@ def _figures(snapshot: Snapshot, settings: Mapping[str, str], serves: str, attem
         unknown = f", {missing} whose answers are not recorded" if missing else ""
         total, finished = trials.total - gone.total, trials.finished - gone.finished
         more = f"; {gone.total} more of an earlier attempt are not counted" if gone.total else ""
+        more += f"; {Earlier(0, gone.repeated).words} are not counted" if gone.repeated else ""
         yield f"- trials: {total}, {finished} of them finished{without}{unknown}{more}"
     if settings:
         shown = {**settings, **({"run.engine": serves} if serves else {})}

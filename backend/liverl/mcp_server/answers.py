@@ -159,7 +159,13 @@ def status(run: RunDir) -> dict[str, Any]:
                 "without_tool_calls": snapshot.trials.zero_tool_calls - gone.zero_tool_calls,
                 "more_of_an_earlier_attempt": gone.total,
                 "newest_steps": [
-                    {"step": s.step, "finished": s.finished, "of": s.total, "mean_reward": s.mean_reward}
+                    {
+                        "step": s.step,
+                        "finished": s.finished,
+                        "of": s.total,
+                        "mean_reward": s.mean_reward,
+                        "trained": s.trained,
+                    }
                     for s in steps
                 ],
             },

@@ -65,10 +65,12 @@ from liverl.model.snapshot import Snapshot as Snapshot
 from liverl.model.snapshot import UnreadableFile as UnreadableFile
 from liverl.model.times import UnixTime as UnixTime
 from liverl.model.training import Bottleneck as Bottleneck
+from liverl.model.training import MostUntrained as MostUntrained
 from liverl.model.training import RewardCourse as RewardCourse
 from liverl.model.training import Rewards as Rewards
 from liverl.model.training import StepMetrics as StepMetrics
 from liverl.model.training import StepTime as StepTime
+from liverl.model.training import Trained as Trained
 from liverl.model.training import Validation as Validation
 from liverl.model.trials import EarlierTrials as EarlierTrials
 from liverl.model.trials import PhaseTimes as PhaseTimes

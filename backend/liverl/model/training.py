@@ -43,11 +43,35 @@ class RewardCourse(msgspec.Struct, frozen=True):
         return self.verdict not in ("early", "unclear")
 
 
+class Trained(msgspec.Struct, frozen=True):
+    """How many of the trials of some steps were trained, with any reward. A trainer's mean reward is of these alone."""
+
+    trained: int
+    trials: int
+
+    @property
+    def all(self) -> bool:
+        """Whether none was left out."""
+        return self.trained >= self.trials
+
+
+class MostUntrained(msgspec.Struct, frozen=True):
+    """``steps`` of ``of`` steps had more trials that were not trained than trained ones; ``newest``: the last of
+    them, and ``trained``: how many of its trials were."""
+
+    steps: int
+    of: int
+    newest: int
+    trained: Trained
+
+
 class Rewards(msgspec.Struct, frozen=True):
     """Mean rewards of the steps that report one. ``first`` and ``last``: means over the first and the last three of
     them, of fewer than six both the mean of all; ``newest``: of at most 24 of them, the oldest first; ``curve``: of all
     of them, in at most 24 parts of the same length, the mean of each; empty in a snapshot of an older version;
-    ``validation``: None without one; ``course``: None without a reward, and in a snapshot of an older version."""
+    ``validation``: None without one; ``course``: None without a reward, and in a snapshot of an older version.
+    ``first_of``, ``last_of``, ``newest_of``: the trials that the means are of, and those of the newest step; None where
+    the metrics do not say it, or the means have the others as 0; ``untrained``: None where no step is such."""
 
     steps: int = 0
     first: float | None = None
@@ -56,6 +80,10 @@ class Rewards(msgspec.Struct, frozen=True):
     curve: tuple[float, ...] = ()
     validation: Validation | None = None
     course: RewardCourse | None = None
+    first_of: Trained | None = None
+    last_of: Trained | None = None
+    newest_of: Trained | None = None
+    untrained: MostUntrained | None = None
 
 
 class Bottleneck(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ import msgspec
 
 from liverl.model.times import UnixTime
 
+NOT_TRAINED = ("masked", "dropped")  # outcomes, words of ``agents.endings``
+
 
 class TrialHead(msgspec.Struct, frozen=True):
     """Summary of one trial. ``state`` is *running* until its result exists; a trial without a result is *cut_off*
@@ -67,8 +69,8 @@ class TrialHead(msgspec.Struct, frozen=True):
     rewards: dict[str, float] = {}  # all finite numbers of its verifier, by name; capped
     error: str = ""  # type of the exception that ended it; "" without one
     model_seconds: float | None = None  # in which at least one of its calls was answered; None: not recorded
-    # What it waits for now: queue, sandbox, model, tool, reward or verifier; "" if that is not known, and once it
-    # has ended.
+    # What it waits for now: queue, sandbox, model, tool, agent, reward or verifier; "" if that is not known, and once
+    # it has ended.
     waits_for: str = ""
     # What most of its time went to, in the same words, or ``agent``; "" while it runs, and if that is not known.
     spent_on: str = ""
@@ -79,6 +81,13 @@ class TrialHead(msgspec.Struct, frozen=True):
     validated: int | None = (
         None  # a validation's: the step after which it ran; it counts for no step of training
     )
+    repeated: bool = False  # it was run again, as another trial: then it is ``earlier``, too
+
+    @property
+    def counts(self) -> bool:
+        """Whether its reward, if it has one, is one that was learned from: that of a trial which is not trained, as of
+        one that failed, says nothing about its task."""
+        return self.outcome not in NOT_TRAINED
 
     @property
     def last_at(self) -> float:
@@ -148,7 +157,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     total: int
     finished: int
     zero_tool_calls: int
-    mean_reward: float | None
+    mean_reward: float | None  # of its trials that have one, without those that are not trained
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
     cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
@@ -176,6 +185,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     waits: dict[str, float] = {}
     tail: StepTail | None = None  # None: of less than 8 finished trials it is known when they ran
     replicas: dict[str, ReplicaTimes] = {}  # ``TrialHead.replica`` -> what it answered of the finished trials
+    repeated: int = 0  # those of ``earlier`` that were run again themselves, as another trial of the step
 
     @property
     def running(self) -> int:
@@ -190,6 +200,11 @@ class StepTrials(msgspec.Struct, frozen=True):
             if outcome in outcomes:
                 found[cause] = found.get(cause, 0) + trials
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    @property
+    def trained(self) -> int:
+        """How many of its finished trials are trained, as far as their results say something else."""
+        return self.finished - sum(self.ended(NOT_TRAINED).values())
 
     def expected(self, planned: int | None) -> int:
         """How many trials the step has, with those that have not begun. ``planned``: trials of a step, None if that

@@ -20,11 +20,11 @@ from liverl.config.schema import RunConfig, schema_key
 from liverl.control.history import read_events
 from liverl.control.messages import ControlError
 from liverl.diagnose.tracker import LEVELS
-from liverl.model import SCHEMA, Level, Snapshot, UnixTime
+from liverl.model import SCHEMA, Level, Snapshot, Trained, UnixTime
 from liverl.observe.metrics.names import CHARTS, key_in
 from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.parting import Parting, parting
-from liverl.observe.metrics.rewards import REWARD, ends
+from liverl.observe.metrics.rewards import REWARD, ends, ends_trained
 from liverl.observe.metrics.series import Series, series_of, validation_key
 from liverl.offline.recorded import recorded
 from liverl.offline.state import snapshot
@@ -48,7 +48,8 @@ class Compared(msgspec.Struct, frozen=True):
     its newest score; ``step_seconds``: the median of its newest steps; ``seconds``: from the start of its newest
     attempt to its end, or to now; ``alerts``: ids of all that it had in any attempt, and ``told``: the same with
     their words; ``unknown``: what could not be read, and why; ``step_parts``: the seconds of a step by part, of its
-    newest steps, the longest first: those of ``step_time`` in ``status``; empty if its metrics do not say."""
+    newest steps, the longest first: those of ``step_time`` in ``status``; empty if its metrics do not say;
+    ``first_of``, ``last_of``: the trials that the two mean rewards are of, as in ``status``."""
 
     run: str
     run_dir: str
@@ -69,6 +70,8 @@ class Compared(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     told: tuple[ToldAlert, ...] = ()
     step_parts: dict[str, float] = {}
+    first_of: Trained | None = None
+    last_of: Trained | None = None
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -159,6 +162,10 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
     rewards = series.get(key_in("reward", series) or REWARD, Series())
     scores = series.get(validation_key(series), Series()).values
     first, last = ends(rewards.values) if len(rewards.values) else (None, None)
+    first_of, last_of = ends_trained(
+        rewards.steps,
+        {key: dict(zip(one.steps, one.values, strict=True)) for key, one in series.items()},
+    )
     result = now.result if now is not None else run.read_result()
     began, ended = (result.started_at, result.ended_at) if result is not None else _so_far(now)
     told = _told(run, now)
@@ -182,6 +189,8 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
         tuple(unknown),
         told,
         _step_parts(now),
+        first_of,
+        last_of,
     )
     return compared, config, series
 

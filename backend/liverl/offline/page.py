@@ -93,13 +93,14 @@ def _steps(steps: Sequence[StepTrials], older: int) -> Iterator[str]:
     if not steps:
         return
     yield "<h2>Trials</h2>"
-    heads = ("step", "trials", "done", "call tools", "mean reward", "ended by")
+    heads = ("step", "trials", "done", "call tools", "mean reward", "trained", "ended by")
     yield f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>"
     for step in steps[:MOST_STEPS]:
         reward = "-" if step.mean_reward is None else f"{step.mean_reward:.3f}"
         calling = f"{step.judged - step.zero_tool_calls}/{step.judged}" if step.judged else "-"
         words = counted_endings(endings_of(step)) or "-"
-        cells = (str(step.step), str(step.total), str(step.finished), calling, reward, words)
+        trained = str(step.trained) if step.endings else "-"
+        cells = (str(step.step), str(step.total), str(step.finished), calling, reward, trained, words)
         yield f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
     yield "</table>"
     listed = min(len(steps), MOST_STEPS)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from liverl.model import TrialHead, TrialsStatus
 from liverl.observe.metrics.series import SeriesSet, series_of
+from liverl.observe.trials.earlier import Earlier, earlier_of
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 from liverl.offline.trials import Wanted, is_wanted, marks_of, of_present
 from liverl.rundir.layout import RunDir
@@ -94,9 +95,9 @@ def metric_kinds(table: Table) -> dict[str, type]:
 
 def trials_of(
     run: RunDir, live: bool, step: int | None, wanted: Wanted, trials: TrialsStatus = _UNKNOWN
-) -> tuple[list[TrialHead], int]:
-    """The trials of ``step``, without it of all steps, the oldest first; and how many of an earlier attempt at their
-    step are left out. Reads each trajectory once: about a second per gigabyte. ``live``: the run goes on; else what
+) -> tuple[list[TrialHead], Earlier]:
+    """The trials of ``step``, without it of all steps, the oldest first; and how many are left out, as another one
+    stands in their place. Reads each trajectory once: about a second per gigabyte. ``live``: the run goes on; else what
     has no result was cut off; ``trials``: the counts of the run.
 
     Raises:
@@ -110,7 +111,7 @@ def trials_of(
     found = of_present(run, trials, found)
     if not live:
         found = [replace(h, state="cut_off") if h.state == "running" else h for h in found]
-    earlier = 0 if wanted.query.earlier_too else sum(head.earlier for head in found)
+    earlier = Earlier() if wanted.query.earlier_too else earlier_of(found)
     found = [head for head in found if is_wanted(head, wanted)]
     if not found:
         raise NothingToExport(f"trials{'' if step is None else f' of step {step}'} like these")

@@ -17,6 +17,7 @@ from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, Tria
 from liverl.observe.trials import cut_off
 from liverl.observe.trials.cut_off import may_end
 from liverl.observe.trials.dumped_trajectory import reader_of
+from liverl.observe.trials.earlier import Earlier, earlier_of
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
@@ -73,7 +74,8 @@ class TrialsListed(msgspec.Struct, frozen=True):
     ``total``: all of them (``whole``), or its ``searched`` newest ones; ``matched``: those that the filters leave, of
     which ``trials`` may be the first; ``gaps``: why not all trials of the run were looked at, a sentence each, at most
     20 and the number of the others. ``earlier``: trials of an earlier attempt at their step, which are left out and in
-    none of these numbers; a filter on the field ``earlier`` asks for them."""
+    none of these numbers, as those that were run again themselves, ``repeated`` of them; a filter on the field
+    ``earlier`` asks for them."""
 
     run: str
     run_dir: str
@@ -86,6 +88,7 @@ class TrialsListed(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
     searched: int = 0
     earlier: int = 0
+    repeated: int = 0
     schema: int = SCHEMA
 
 
@@ -210,7 +213,8 @@ def listed(
             seen = seen_by_sessions(TrialsStatus(newest=tuple(heads)), (s.id for s in silent), len(silent))
             heads = list(seen.newest)
     present = [head for head in heads if wanted.query.earlier_too or not head.earlier]
-    total, earlier = len(present), len(heads) - len(present)
+    total = len(present)
+    earlier = Earlier() if wanted.query.earlier_too else earlier_of(heads)
     if step is None:
         total, earlier = _numbers(trials, wanted.query)
     found = [head for head in present if is_wanted(head, wanted)]
@@ -225,7 +229,8 @@ def listed(
         len(found),
         tuple(found[:most]),
         searched=len(present),
-        earlier=earlier,
+        earlier=earlier.total,
+        repeated=earlier.tries,
     )
 
 
@@ -252,8 +257,8 @@ def listed_of_all(
     heads = (index.head(row) for row in rows[:most])
     trials = tuple(newest.get(head.path, head) for head in heads)
     gaps = all_trials.gaps
-    earlier = 0 if wanted.query.earlier_too else index.earlier
-    total = len(index) - earlier
+    earlier = Earlier() if wanted.query.earlier_too else index.earlier
+    total = len(index) - earlier.total
     return TrialsListed(
         run.name,
         str(run.path),
@@ -265,7 +270,8 @@ def listed_of_all(
         whole=not gaps,
         gaps=gaps,
         searched=total,
-        earlier=earlier,
+        earlier=earlier.total,
+        repeated=earlier.tries,
     )
 
 
@@ -289,13 +295,12 @@ def needs_index(state: Snapshot | None, most: int, query: Query = _ALL) -> bool:
     return most > there and _numbers(trials, query)[0] > there
 
 
-def _numbers(trials: TrialsStatus, query: Query) -> tuple[int, int]:
-    """How many trials of the run a list is about, and how many are left out, as they are of an earlier attempt at their
-    step."""
-    gone = sum(head.earlier for head in trials.newest)
-    earlier = max(gone, trials.earlier.total + trials.earlier.repeated)
-    present = max(len(trials.newest) - gone, trials.total - trials.earlier.total)
-    return (present + earlier, 0) if query.earlier_too else (present, earlier)
+def _numbers(trials: TrialsStatus, query: Query) -> tuple[int, Earlier]:
+    """How many trials of the run a list is about, and how many are left out."""
+    gone, known = earlier_of(trials.newest), Earlier(trials.earlier.total, trials.earlier.repeated)
+    earlier = max(gone, known, key=lambda one: one.total)
+    present = max(len(trials.newest) - gone.total, trials.total - trials.earlier.total)
+    return (present + earlier.total, Earlier()) if query.earlier_too else (present, earlier)
 
 
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:

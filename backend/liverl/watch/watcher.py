@@ -35,6 +35,7 @@ from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.memory import MemoryWatch, memory_growth
 from liverl.observe.metrics.names import key_in
+from liverl.observe.metrics.rewards import step_trained_words
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.silence import LogWrites, SilenceClock
 from liverl.observe.training_processes import training_processes
@@ -405,6 +406,8 @@ class Watcher:
                 continue
             key = key_in("reward", metrics.values)
             reward = f": reward {metrics.values[key]:.3f}" if key is not None else ""
+            if reward and (of := step_trained_words(metrics.values)):
+                reward += f" ({of})"
             times: dict[str, Any] = {} if end is None else {"after": end.after, "by": end.by}
             text = f"step {metrics.step}{reward}"
             self.mirror.say(at, "step", text, service="trainer", step=metrics.step, **times)

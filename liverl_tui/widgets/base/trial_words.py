@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
+from liverl.observe.trials.earlier import Earlier, counted, earlier_of
 from liverl.observe.trials.ending_words import CUT_OFF, TRUNCATED, ending_of, ending_word, endings_of
 from liverl.observe.trials.query import calls_known
 from liverl.observe.trials.replica_names import replica_name as known_replica
@@ -22,6 +23,7 @@ ALL_EQUAL = "same reward"
 DUMPED = "in verl's dump only"  # of a trial that one of verl's own agent loops ran
 UNKNOWN = "-"  # a number that a dump does not have
 EARLIER = "earlier attempt"  # of a step that was begun again
+REPEATED = "earlier try"  # of a trial that was run again
 
 # Endings of our agents at a limit; of the other words for endings, those of exceptions are bad.
 _LIMITS = ("max_iterations", "context_length", "response_length")
@@ -111,7 +113,7 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     if equal:
         words.append((ALL_EQUAL, "dim"))
     if head.earlier:
-        words.append((EARLIER, "dim"))
+        words.append((REPEATED if head.repeated else EARLIER, "dim"))
     return tuple(words)
 
 
@@ -164,7 +166,7 @@ class Tally(Struct):
     mean_reward: float | None = None
     finishes: Mapping[str, int] = field(default_factory=dict)
     cut_off: int = 0
-    earlier: int = 0
+    earlier: Earlier = Earlier()
     damaged: Mapping[str, int] = field(default_factory=dict)
     unrecorded: int = 0
 
@@ -208,7 +210,7 @@ def tally_of(step: StepTrials) -> Tally:
         mean_reward=step.mean_reward,
         finishes=endings_of(step),
         cut_off=step.cut_off,
-        earlier=step.earlier,
+        earlier=counted(step.earlier, step.repeated),
         damaged=step.damaged,
         unrecorded=step.unrecorded,
     )
@@ -218,7 +220,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
     """The counts of a step, counted here from the heads of all of its trials."""
     every = list(heads)
     trials = [head for head in every if not head.earlier]
-    rewards = [h.reward for h in trials if h.reward is not None]
+    rewards = [h.reward for h in trials if h.reward is not None and h.counts]
     return Tally(
         step,
         len(trials),
@@ -228,7 +230,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
         finishes=Counter(word for word in map(ending_of, trials) if word),
         cut_off=sum(h.state == "cut_off" for h in trials),
-        earlier=len(every) - len(trials),
+        earlier=earlier_of(every),
         damaged=Counter(flag for h in trials for flag, _ in DAMAGED if flag in h.flags),
         unrecorded=sum(NOT_RECORDED in h.flags and not h.tool_calls for h in trials),
     )

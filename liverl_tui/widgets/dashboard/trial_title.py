@@ -8,6 +8,7 @@ from msgspec import Struct
 from rich.cells import cell_len
 
 from liverl.model import TrialsStatus
+from liverl.observe.trials.earlier import Earlier
 from liverl.util.plural import plural
 from liverl_tui.widgets.base.rows import FACTS_GAP
 from liverl_tui.widgets.base.trial_words import Tally, damage_words
@@ -65,7 +66,7 @@ def newest_words(
         words.append(f"step {decided.step}: {without_tools(decided)}")
     damage = damage_words(now)
     words += damage
-    words += [f"{now.earlier} of an earlier attempt"] if now.earlier else []
+    words += [now.earlier.short] if now.earlier.total else []
     more = status.zero_tool_calls - decided.zero
     words += [f"{more} earlier without tool calls"] if more > 0 else []
     return words, decided.style if decided.zero else "warn" if damage else "dim"
@@ -125,7 +126,7 @@ class StepWords(Struct, frozen=True):
         if self.busy and not self.tally.total:
             return [f"reading step {self.step} …"], "info"
         words = [sentence(self.tally, self.planned, "all of "), *damage_words(self.tally)]
-        words += [f"{self.tally.earlier} of an earlier attempt"] if self.tally.earlier else []
+        words += [self.tally.earlier.short] if self.tally.earlier.total else []
         return words, self.tally.style if self.tally.zero else "dim"
 
     def sentences(self, words: str) -> list[str]:
@@ -161,12 +162,12 @@ class Title(Struct, frozen=True):
         return f"{FACTS_GAP.join(part for part in parts if part)}{place}".strip()
 
 
-def earlier_words(number: int, width: int) -> str:
-    """How many trials a filter leaves out as they are of an earlier attempt at their step; "" for none. ``width``: of
-    the title."""
-    if not number:
+def earlier_words(left: Earlier, width: int) -> str:
+    """How many trials a filter leaves out as another one stands in their place; "" for none. ``width``: of the
+    title."""
+    if not left.total:
         return ""
-    return f"{number:,} {'of an earlier attempt' if width >= SHORT_WIDTH else 'discarded'} left out"
+    return f"{left.short if width >= SHORT_WIDTH else f'{left.total:,} discarded'} left out"
 
 
 def match_words(hits: int, total: int, which: str = "") -> str:

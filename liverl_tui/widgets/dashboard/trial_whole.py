@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 from msgspec import Struct
 
 from liverl.model import TrialHead
+from liverl.observe.trials.earlier import Earlier
 from liverl.rundir.layout import RunDir
 from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.trial_words import flagged
@@ -149,7 +150,7 @@ class WholeRun:
         self._read_at, self._took = 0.0, 0.0
         self._stale = True
         self.rows: list[int] = []
-        self.earlier = 0  # trials of an earlier attempt at their step, when ``rows`` were found
+        self.earlier = Earlier()  # trials of an earlier attempt at their step, when ``rows`` were found
         self.problem = ""
         self.progress = ""  # how far the first reading is; "" after it
 
@@ -257,6 +258,6 @@ def _gap_words(gaps: Sequence[str]) -> str:
     return f"▲ incomplete list: {one_line(', '.join(gaps))}" if gaps else ""
 
 
-def _rows(index: TrialIndex, asked: Asked) -> tuple[list[int], int]:
+def _rows(index: TrialIndex, asked: Asked) -> tuple[list[int], Earlier]:
     rows = index.select(asked.query, index.flagged() if asked.flagged else None)
     return index.order(rows, asked.sort, asked.descending), index.earlier

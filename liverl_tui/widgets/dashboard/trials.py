@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.earlier import Earlier, earlier_of
 from liverl.observe.trials.groups import equal_groups
 from liverl.observe.trials.query import parse, without
 from liverl_tui.data.host import host_of
@@ -298,10 +299,10 @@ class TrialsPane(RowsPane):
         if self._table:
             return super().filtered_words() if self.prompt.text else ""
         if self._whole_listed:
-            return match_words(len(self._names), len(self._whole.index) - self._earlier)
+            return match_words(len(self._names), len(self._whole.index) - self._earlier.total)
         known, total = len(self._paths), self._status.total
         newest = self._reader.step is None and known < total
-        return match_words(len(self.trials), known - self._earlier, "newest" if newest else "")
+        return match_words(len(self.trials), known - self._earlier.total, "newest" if newest else "")
 
     def action_filter(self) -> None:
         """Begin to type a filter; saved ones are read."""
@@ -403,12 +404,12 @@ class TrialsPane(RowsPane):
         return words if width >= SHORT_WIDTH else words.removeprefix("trials of ")
 
     @property
-    def _earlier(self) -> int:
-        """How many trials the filter leaves out because they are of an earlier attempt at their step."""
+    def _earlier(self) -> Earlier:
+        """How many trials the filter leaves out because another one stands in their place."""
         chosen = self._filtered or self._whole_listed
         if self._table or not chosen or parse(self.prompt.text, self._saved).earlier_too:
-            return 0
-        return self._whole.earlier if self._whole_listed else sum(h.earlier for h in self._known().values())
+            return Earlier()
+        return self._whole.earlier if self._whole_listed else earlier_of(self._known().values())
 
     def _problems(self) -> list[str]:
         """What is wrong with the filter, and how far all trials are read."""

@@ -65,9 +65,14 @@ def _reward(rewards: Rewards) -> list[Part]:
         forms.insert(0, (label, (f"{first:.2f} → ", "dim"), (f"{last:.2f}", style)))
     elif rewards.steps > 1:
         forms[:0] = [((f"mean reward of {rewards.steps} steps ", "dim"), now), (("mean reward ", "dim"), now)]
+    of = rewards.last_of
+    few: list[Form] = []
+    if of is not None and not of.all:
+        few = [((f" of {of.trained}/{of.trials} trained", "warn"),)]
     curves = _curves(rewards.curve, rewards.newest, rewards.first)
     return [
         Part(1 if ends else 0, tuple(forms), kept=0),
+        *([Part(3, (*few, _NONE))] if few else []),
         Part(5, (*(((curve, "info"),) for curve in curves), _NONE)),
     ]
 

@@ -13,6 +13,7 @@ from liverl.observe.trials.documents import PROXY_TRAJECTORY
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.message_parts import Part, PartKind
 from liverl.observe.trials.pairing import LastCommand, last_commands
+from liverl.observe.trials.phases import acts_in
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.turns import Turn
 from liverl.util.plural import plural, quantity
@@ -122,7 +123,8 @@ def build(
         blocks += [
             _note(f"fault:{n}", 0, f"{PROXY_TRAJECTORY}: {fault}") for n, fault in enumerate(faults[:_FAULTS])
         ]
-        text = "\n".join(session_lines(trajectory.session, rest_word(trajectory.kind)))
+        acted = acts_in(trajectory.kind, trajectory.tool_calls, len(trajectory.turns))
+        text = "\n".join(session_lines(trajectory.session, rest_word(trajectory.kind, acted=acted)))
         blocks.append(
             Block(
                 "session",

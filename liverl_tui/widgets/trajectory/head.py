@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from liverl.agents.endings import CAUSES
+from liverl.observe.trials.phases import acts_in
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
@@ -71,7 +72,8 @@ def header_rows(
         rows.append(Row((f"▲ {problem}; showing what was read before", "warn")))
     if trajectory.exception is not None:
         rows += _exception_rows(f"✖ {one_line(trajectory.exception)}", width)
-    acted = trajectory.tool_calls > 0 or max(len(trajectory.turns), trajectory.told_turns) > 1
+    turns = max(len(trajectory.turns), trajectory.told_turns)
+    acted = acts_in(trajectory.kind, trajectory.tool_calls, turns)
     if words := phase_words(
         trajectory.phases.seconds, trajectory.model_seconds, trajectory.kind, acted=acted
     ):

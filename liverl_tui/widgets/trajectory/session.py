@@ -77,7 +77,7 @@ def session_lines(session: SessionFacts, beside: str = "tools") -> Iterator[str]
         yield _line("versions", f"v{first:.0f}" + (f" to v{last:.0f}" if last != first else ""))
     model, tools = numbers.get("proxy_model_inference_sec", 0.0), numbers.get("proxy_tool_call_sec", 0.0)
     gap, waited = numbers.get("tool_gap_sec", 0.0), numbers.get("replica_wait_sec", 0.0)
-    between = f"{beside} {tools:.1f} s, " if beside == "tools" else ""
+    between = f"{beside} {tools:.1f} s, " if beside != "reward" else ""
     without = f", without a replica {waited:.1f} s" if waited >= _WAITED_S else ""
     yield _line(
         "time",

@@ -5,6 +5,7 @@ The limits are those of the reference documents: verl's FAQ, and the pages on sc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from liverl.diagnose.catalogue.asynchronous import fresher
@@ -16,6 +17,7 @@ from liverl.diagnose.catalogue.reward_levels import CAN_FAIL, KEEP, level_of
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
 from liverl.observe.metrics.recent import RecentSteps
+from liverl.util.plural import quantity
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
 PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.999 is usual
@@ -111,7 +113,7 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
     step = _complete_step(now)
     if step is None or 2 * step.zero_tool_calls >= step.judged:
         return
-    groups = _groups(now, step)
+    groups = {name: rewards for name, rewards in _groups(now, step).items() if len(rewards) > 1}
     if len(groups) < 2:
         return
     if any(min(rewards) != max(rewards) for rewards in groups.values()):
@@ -138,29 +140,52 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
-    """In at least ``EQUAL_GROUPS`` of the groups of the newest complete step all rewards are the same, but not in all
-    of them. Small steps have such shares by chance."""
+    """From at least ``EQUAL_GROUPS`` of the groups of the newest complete step nothing is learned, but not of all of
+    them: all rewards of the group are the same, or none of its trials is trained. Small steps have such shares by
+    chance.
+
+    - the cause says that tasks had no trial that was trained -> correct first what ends those trials, which the alert
+      ``trials_not_trained`` names: a group that failed says nothing about its task
+    - all trials were trained -> leave out tasks that always have the same reward, or double
+      ``training.n_resp_per_prompt``
+    """
     now = window.now
     step = _complete_step(now)
     if step is None or 2 * step.zero_tool_calls >= step.judged:
         return
     groups = _groups(now, step)
-    equal = [rewards for rewards in groups.values() if min(rewards) == max(rewards)]
-    if len(groups) < LEAST_GROUPS or not EQUAL_GROUPS <= len(equal) / len(groups) < 1.0:
+    failed = sum(not rewards for rewards in groups.values())
+    equal = {name: rewards for name, rewards in groups.items() if len(rewards) > 1 and len(set(rewards)) == 1}
+    lost = failed + len(equal)
+    if len(groups) < LEAST_GROUPS or not EQUAL_GROUPS <= lost / len(groups) < 1.0:
         return
-    solved = sum(rewards[0] > 0.0 for rewards in equal)
+    above = sum(rewards[0] > 0.0 for rewards in equal.values())
+    why = [f"{failed} of {len(groups)} tasks had no trial that was trained"] if failed else []
+    trained = "trained trials" if failed else "trials"
+    why += (
+        [
+            f"all {trained} of {len(equal)} of {len(groups)} tasks had the same reward (above 0 in {above}, not in "
+            f"{len(equal) - above})"
+        ]
+        if equal
+        else []
+    )
     yield Symptom(
         id="groups_mostly_equal",
         severity="info",
-        title=f"{len(equal)} of {len(groups)} groups have no signal",
-        cause=f"in step {step.step} all trials of {len(equal)} of {len(groups)} tasks had the same reward ({solved} "
-        f"solved in every trial, {len(equal) - solved} in none): nothing is learned from these, and the update is as "
-        f"noisy as one of {len(groups) - len(equal)} tasks",
-        fix="leave out tasks that are always or never solved, or double training.n_resp_per_prompt",
+        title=f"{lost} of {len(groups)} groups have no signal",
+        cause=f"in step {step.step} {'; '.join(why)}: nothing is learned from these, and the update is as noisy as one "
+        f"of {quantity(len(groups) - lost, 'task')}",
+        fix="correct first what ends the trials that are not trained, which the alert trials_not_trained names: a "
+        "group that failed is no reason to leave out its task"
+        if failed
+        else "leave out tasks whose trials always have the same reward, or double training.n_resp_per_prompt",
         evidence=tuple(
             Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
+            if rewards
+            else Evidence(f"group {name}: no trial was trained")
             for name, rewards in sorted(groups.items())
-            if min(rewards) == max(rewards)
+            if not rewards or name in equal
         )[:SHOWN],
     )
 
@@ -311,21 +336,24 @@ def _heads(now: Snapshot, step: StepTrials) -> list[TrialHead]:
 
 
 def _groups(now: Snapshot, step: StepTrials) -> dict[str, list[float]]:
-    """The rewards of each group of trials of a step; empty if one is not known, or a group has only one trial."""
+    """The rewards of each group of trials of a step, without those of trials that are not trained; empty if one is not
+    known, or a group has only one trial."""
     heads = _heads(now, step)
-    groups: dict[str, list[float]] = {}
+    sizes = Counter(head.group for head in heads)
+    known = all(head.group and (head.reward is not None or not head.counts) for head in heads)
+    if not known or len(heads) != step.total or min(sizes.values(), default=0) < 2:
+        return {}
+    groups: dict[str, list[float]] = {name: [] for name in sizes}
     for head in heads:
-        if head.group and head.reward is not None:
-            groups.setdefault(head.group, []).append(head.reward)
-    known = sum(map(len, groups.values())) == len(heads) == step.total
-    return groups if known and all(len(rewards) > 1 for rewards in groups.values()) else {}
+        if head.reward is not None and head.counts:
+            groups[head.group].append(head.reward)
+    return groups
 
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
     """The reward that every trial of the step got; None if they differ, or are not known."""
-    rewards = [
-        h.reward for h in now.trials.newest if h.step == step.step and not h.earlier and h.reward is not None
-    ]
+    heads = (h for h in now.trials.newest if h.step == step.step and not h.earlier and h.counts)
+    rewards = [head.reward for head in heads if head.reward is not None]
     mean = step.mean_reward
     if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
         return None

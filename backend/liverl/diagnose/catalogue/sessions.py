@@ -13,6 +13,7 @@ from liverl.diagnose.catalogue.services import RESTARTED_S
 from liverl.diagnose.tracker import FEWEST, GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, SessionProcessEnd, StepTrials, Symptom, TrialHead
 from liverl.observe.trials.session_facts import MOSTLY
+from liverl.util.plural import quantity
 
 # Share of a step's sessions (0..1) by which those with a changed history must have grown. Of 16 sessions of which one
 # in ten changes its history, chance alone gives a share that is higher by 0.25 in less than one of 100 steps.
@@ -43,19 +44,24 @@ def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
     if step.rewritten < FEWEST or _rewritten(step) - usual < JUMP:
         return
     changed = f"{step.rewritten} of {step.sessions}"
+    others = step.finished - step.sessions
+    answered = f" whose requests were recorded ({quantity(others, 'other')} had none)" if others > 0 else ""
     yield Symptom(
         id="rewrites_jump",
         severity="warning",
         title=f"{changed} agents of step {step.step} change their history",
         step=step.step,
-        cause=f"{changed} trials of step {step.step} sent a conversation whose earlier messages differ from those that "
-        f"they had sent before, in the steps before it {usual:.0%} did; each such change opens a row of its own, whose "
-        "prompt is computed anew: more rows of shorter replies are trained, and prompts take more time",
+        cause=f"{changed} trials of step {step.step}{answered} sent a conversation whose earlier messages differ "
+        f"from those that they had sent before, in the steps before it {usual:.0%} did; each such change opens a row "
+        "of its own, whose prompt is computed anew: more rows of shorter replies are trained, and prompts take longer",
         fix="open one of these trials and look at the note above the turn that begins a row 'changed history'; usual "
         "causes are a context that is full, so that the agent shortens it, an agent of another version, and an agent "
         "that edits old messages; raise vllm.max_model_length or lower the length of what tools return",
         evidence=_evidence(
-            window, step, lambda head: bool(head.rewrites), lambda head: f"{head.rewrites} changes"
+            window,
+            step,
+            lambda head: bool(head.rewrites),
+            lambda head: quantity(head.rewrites or 0, "change"),
         ),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from liverl.diagnose.where.bottleneck import LEAST_SHARE, LEAST_STEPS, NOUNS, QUEUED
 from liverl.diagnose.where.parts import GENERATE, OTHER
 from liverl.model import StepTime
-from liverl.observe.trials.phases import MODEL
+from liverl.observe.trials.phases import AGENT, MODEL
 from liverl.util.ages import step_length
 
 _WORDS = {
@@ -99,7 +99,10 @@ def _largest(time: StepTime) -> str:
     largest = max(time.shares, key=lambda part: time.shares[part], default="")
     if time.steps < LEAST_STEPS or largest not in NOUNS or time.shares[largest] < LEAST_SHARE:
         return ""
-    return f"{100 * time.shares[largest]:.0f} % of the step the trials wait for {NOUNS[largest]}"
+    share = f"{100 * time.shares[largest]:.0f} % of the step"
+    if largest == AGENT:
+        return f"{share} the agents' own programs work, beside recorded calls of the model"
+    return f"{share} the trials wait for {NOUNS[largest]}"
 
 
 def _cpus(time: StepTime) -> str:

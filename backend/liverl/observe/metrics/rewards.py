@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal
 
-from liverl.model import RewardCourse, Rewards, StepMetrics, Validation
+from liverl.model import MostUntrained, RewardCourse, Rewards, StepMetrics, Trained, Validation
 from liverl.observe.metrics.names import VALIDATION, key_in, keys_of
 from liverl.util.late_pattern import late_pattern
 
@@ -28,10 +28,14 @@ _VERDICTS: dict[Heading, Literal["early", "unclear", "learning", "flat", "fallin
 }
 _SOLVED = {"solved": "all solved", "nearly_solved": "nearly all solved"}
 ENDS_SAID = "(first and last three steps)"
+_ENDING = "liverl/endings/"  # metrics of verl's steps: how many trials became what
+_TRAINED, _LEFT = ("trained", "zeroed"), ("masked", "dropped")  # words of ``agents.endings``
+_STREAMED = "fully_async/"  # a metric of trainers that take a trial which is not trained with the reward 0
+_APART = 0.1  # of all trials: means of shares that differ by more cannot be compared
 # A verdict that a version of this program has written behind the two means.
 _SAID = late_pattern(
-    re.escape(ENDS_SAID)
-    + r"(?:: (?:too early to say|no clear trend|(?:learning|flat|falling|(?:nearly )?all solved)(?: since step \d+)?))?"
+    rf"(?P<of>{re.escape(ENDS_SAID[:-1])}(?:; [^()]{{1,200}})?\))"
+    r"(?:: (?:too early to say|no clear trend|(?:learning|flat|falling|(?:nearly )?all solved)(?: since step \d+)?))?"
 )
 
 
@@ -40,11 +44,14 @@ class RewardHistory:
 
     def __init__(self) -> None:
         self._by_step: dict[int, float] = {}
+        self._trained: dict[int, Trained] = {}  # of steps whose metrics say it
+        self._streamed = False
         self._scores: dict[str, dict[int, float]] = {}  # of validations: metric -> step -> value
 
     def clear(self) -> None:
         """Forget all steps: the file is read again from its beginning."""
         self._by_step.clear()
+        self._trained.clear()
         self._scores.clear()
 
     def add(self, news: Sequence[StepMetrics]) -> None:
@@ -53,6 +60,7 @@ class RewardHistory:
             while self._by_step and next(reversed(self._by_step)) > metrics.step:
                 self._by_step.popitem()
             self._score(metrics)
+            self._count(metrics)
             key = key_in("reward", metrics.values)
             if key is not None:
                 self._by_step[metrics.step] = metrics.values[key]
@@ -64,6 +72,24 @@ class RewardHistory:
         for key, value in metrics.values.items():
             if key.startswith(VALIDATION) and math.isfinite(value):
                 self._scores.setdefault(key, {})[metrics.step] = value
+
+    def _count(self, metrics: StepMetrics) -> None:
+        while self._trained and next(reversed(self._trained)) > metrics.step:
+            self._trained.popitem()
+        self._streamed = self._streamed or any(key.startswith(_STREAMED) for key in metrics.values)
+        if (found := trained_in(metrics.values)) is not None:
+            self._trained[metrics.step] = found
+
+    def _of(self, steps: Sequence[int]) -> Trained | None:
+        """How many trials of these steps were trained; None where that is not known of each, or the others count."""
+        found = [self._trained[step] for step in steps if step in self._trained]
+        if self._streamed or not found or len(found) < len(steps):
+            return None
+        return Trained(sum(one.trained for one in found), sum(one.trials for one in found))
+
+    def _untrained(self) -> MostUntrained | None:
+        few = [step for step, one in self._trained.items() if 2 * one.trained < one.trials]
+        return MostUntrained(len(few), len(self._trained), few[-1], self._trained[few[-1]]) if few else None
 
     def _validation(self) -> Validation | None:
         key = min((key for key, scores in self._scores.items() if scores), default=None)
@@ -77,7 +103,9 @@ class RewardHistory:
     def summary(self) -> Rewards:
         """The newest rewards, the means of the first and of the last three steps (of ``ends``), and the validations."""
         if not self._by_step:
-            return Rewards(validation=self._validation())
+            return Rewards(validation=self._validation(), untrained=self._untrained())
+        steps = list(self._by_step)
+        both = len(steps) < 2 * _ENDS
         values = self._by_step.values()
         newest = list(islice(reversed(values), NEWEST))[::-1]
         every = list(values)
@@ -89,7 +117,72 @@ class RewardHistory:
             resampled(every, NEWEST),
             self._validation(),
             course_of(points) if points else None,
+            self._of(steps if both else steps[:_ENDS]),
+            self._of(steps if both else steps[-_ENDS:]),
+            self._of(steps[-1:]),
+            self._untrained(),
         )
+
+
+def trained_in(values: Mapping[str, float]) -> Trained | None:
+    """How many trials of a step were trained, by its metrics; None where they do not say it, or are no counts."""
+    counts = [values.get(f"{_ENDING}{word}") for word in (*_TRAINED, *_LEFT)]
+    known = [int(count) for count in counts if count is not None and math.isfinite(count)]
+    if len(known) < len(counts) or not sum(known):
+        return None
+    return Trained(sum(known[: len(_TRAINED)]), sum(known))
+
+
+def trained_words(of: Trained | None) -> str:
+    """``of the 12 of 64 trials that were trained``; "" where all were, or it is not known."""
+    if of is None or of.all:
+        return ""
+    return f"of the {of.trained:,} of {of.trials:,} trials that were trained"
+
+
+def step_trained_words(values: Mapping[str, float]) -> str:
+    """The same of one step, by its metrics; "" too where its mean has the others as 0."""
+    streamed = any(key.startswith(_STREAMED) for key in values)
+    return "" if streamed else trained_words(trained_in(values))
+
+
+def ends_trained_words(first: Trained | None, last: Trained | None) -> str:
+    """``of the 38 and the 41 of 192 trials that were trained``: what the means of the first and the last three steps
+    are of; also that they cannot be compared, where these are other shares of the trials. "": see ``trained_words``."""
+    if first is None or last is None or (first.all and last.all):
+        return ""
+    begin = f"{first.trained:,}" if first.trials == last.trials else f"{first.trained:,} of {first.trials:,}"
+    told = f"of the {begin} and the {last.trained:,} of {last.trials:,} trials that were trained"
+    apart = abs(first.trained / first.trials - last.trained / last.trials) > _APART
+    return f"{told}, which are other shares of all trials" if apart else told
+
+
+def untrained_words(untrained: MostUntrained | None) -> str:
+    """``most trials of 3 of 6 steps were not trained (52 of 64 of step 6)``; "" where of each step most were."""
+    if untrained is None:
+        return ""
+    one = untrained.trained
+    example = f"{one.trials - one.trained:,} of {one.trials:,}"
+    if untrained.of == 1:
+        return f"most trials of step {untrained.newest} were not trained ({example})"
+    which = "every step" if untrained.steps == untrained.of else f"{untrained.steps} of {untrained.of} steps"
+    return f"most trials of {which} were not trained ({example} of step {untrained.newest})"
+
+
+def ends_trained(
+    steps: Sequence[int], series: Mapping[str, Mapping[int, float]]
+) -> tuple[Trained | None, Trained | None]:
+    """As ``Rewards.first_of`` and ``last_of``, of ``steps`` with a reward. ``series``: name -> its value by step."""
+    history = RewardHistory()
+    columns = {key: at for key, at in series.items() if key.startswith((_ENDING, _STREAMED))}
+    history.add(
+        [
+            StepMetrics(step, {REWARD: 0.0, **{key: at[step] for key, at in columns.items() if step in at}})
+            for step in steps
+        ]
+    )
+    found = history.summary()
+    return found.first_of, found.last_of
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
@@ -179,14 +272,21 @@ def words(rewards: Rewards, newest: int = 0) -> str | None:
     told = f"{count}, mean reward" if newest <= rewards.steps else f"step {newest}, mean reward of {count}"
     both = change(rewards)
     if both is None:
-        return f"{told} {rewards.last:.3f}"
+        of = trained_words(rewards.last_of)
+        return f"{told} {rewards.last:.3f}{f' ({of})' if of else ''}"
     proved = course_words(rewards.course)
     verdict = f": {proved}" if proved else ""
-    return f"{told} {both[0]:.3f} -> {both[1]:.3f} {ENDS_SAID}{verdict}"
+    return f"{told} {both[0]:.3f} -> {both[1]:.3f} {ends_said(rewards)}{verdict}"
+
+
+def ends_said(rewards: Rewards) -> str:
+    """``(first and last three steps)``, with the trials that the two means are of, where these are not all."""
+    of = ends_trained_words(rewards.first_of, rewards.last_of)
+    return f"{ENDS_SAID[:-1]}; {of})" if of else ENDS_SAID
 
 
 def judged_anew(summary: str, course: RewardCourse | None) -> str:
     """What the end of a run was called, with this verdict on its rewards: another version may have said none, or
     another one than all else that is shown of the run."""
     proved = course_words(course)
-    return _SAID.sub(lambda _: f"{ENDS_SAID}: {proved}", summary) if proved else summary
+    return _SAID.sub(lambda said: f"{said['of']}: {proved}", summary) if proved else summary

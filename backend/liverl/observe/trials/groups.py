@@ -17,13 +17,15 @@ def group_of(head: TrialHead) -> GroupKey:
 
 
 def equal_groups(heads: Iterable[TrialHead]) -> frozenset[GroupKey]:
-    """Return the groups whose trials are all finished with the same reward: GRPO learns nothing from them.
+    """Return the groups whose trials are all finished with the same reward: GRPO learns nothing from them. Trials that
+    are not trained do not count.
 
     ``heads`` must contain every trial of a step.
     """
     rewards: dict[GroupKey, list[float | None]] = defaultdict(list)
     for head in heads:
-        rewards[group_of(head)].append(head.reward)
+        if head.counts:
+            rewards[group_of(head)].append(head.reward)
     return frozenset(
         group
         for group, group_rewards in rewards.items()

@@ -28,6 +28,7 @@ import msgspec
 from liverl.model import TrialHead
 from liverl.observe.trials.cut_off import age_of
 from liverl.observe.trials.dumps import DUMPS
+from liverl.observe.trials.earlier import Earlier, counted
 from liverl.observe.trials.ending_words import TRUNCATED
 from liverl.observe.trials.phases import PHASES
 from liverl.observe.trials.query import (
@@ -48,7 +49,7 @@ from liverl.observe.trials.query import (
 )
 
 UNKNOWN = float("nan")  # in an array of numbers
-VERSION = 5
+VERSION = 6
 _VALIDATED = "validated "  # a mark of a trial, before the step after which it validated
 _CHUNK = 1 << 20  # bytes of text that are searched at a time
 _ROWS = 4096  # rows whose texts are taken apart at a time
@@ -75,6 +76,7 @@ _SHARED: dict[str, Callable[[TrialHead], tuple[str, ...]]] = {
     "spent_on": lambda head: (head.spent_on,),
     "marks": lambda head: (
         (("earlier",) if head.earlier else ())
+        + (("repeated",) if head.repeated else ())
         + (("dumped",) if head.dumped else ())
         + ((f"{_VALIDATED}{head.validated}",) if head.validated is not None else ())
     ),
@@ -277,6 +279,7 @@ class TrialIndex:
             preview=preview,
             failure=failure,
             earlier="earlier" in marks,
+            repeated="repeated" in marks,
             dumped="dumped" in marks,
             validated=next(
                 (int(mark.removeprefix(_VALIDATED)) for mark in marks if mark.startswith(_VALIDATED)), None
@@ -358,9 +361,11 @@ class TrialIndex:
         return [row for row in rows if places[row] in good]
 
     @property
-    def earlier(self) -> int:
-        """How many trials are of an earlier attempt at their step."""
-        return len(self._of_attempts(self.rows, lambda texts: "yes" in texts))
+    def earlier(self) -> Earlier:
+        """How many trials are of an earlier attempt at their step, or were run again themselves."""
+        gone = self._of_attempts(self.rows, lambda texts: "yes" in texts)
+        places, tries = self._places["marks"], self._good("marks", lambda marks: "repeated" in marks)
+        return counted(len(gone), sum(places[row] in tries for row in gone))
 
     def _where_part(self, term: NumberTerm, rows: Iterable[int]) -> list[int]:
         part, places = _clean(term.field.name.removeprefix(PART)), self._places[_PARTS]

@@ -22,6 +22,7 @@ LARGEST = 64 << 10  # bytes read of it
 # What a trial waits for in a phase; in that of its agent for the model or a tool.
 WAITS: dict[str, str] = {"queue": "queue", "setup": "sandbox", "verifier": "verifier"}
 MODEL, TOOL, AGENT, REWARD = "model", "tool", "agent", "reward"
+PROGRAMS = ("command", "python")  # kinds of agents that are a program or a class of the user's
 CHAT = "chat"  # the kind of agent that has no tools: what is not the model's time is that of its reward
 _SETUPS = ("environment_setup", "agent_setup")  # of the sandbox, and of the agent in it
 _TIMED = frozenset((*_SETUPS, "agent_execution", "verifier"))
@@ -111,21 +112,25 @@ def phases_of(result: Mapping[str, Any] | None, begun: Mapping[str, Any], queued
 
 def waits_for(head: TrialHead, silent: frozenset[str] | None = None) -> str:
     """What a running trial waits for: ``queue``, ``sandbox``, ``verifier``, ``model``, ``tool``, or ``reward`` where
-    its agent has no tools; "" if that is not known, or if it has ended. ``silent``: names of the trials whose sessions
-    are open and have no request, if all of them are known: None if not."""
+    its agent has no tools, ``agent`` where that is a program of the user's which has called none; "" if that is not
+    known, or if it has ended. ``silent``: names of the trials whose sessions are open and have no request, if all of
+    them are known: None if not."""
     if head.state != "running":
         return ""
     if head.phase in WAITS:
         return WAITS[head.phase]
     if silent is None or head.rewrites is None:  # it goes through no session, as far as its records say
         return ""
-    return beside_model(head.kind) if head.name in silent else MODEL
+    if head.name not in silent:
+        return MODEL
+    return AGENT if head.kind in PROGRAMS and not head.tool_calls else beside_model(head.kind)
 
 
-def acts_in(head: TrialHead) -> bool:
-    """Whether something may have been done between the calls of a trial. Agents that write their commands as text make
-    no tool calls, but more than one turn."""
-    return head.tool_calls > 0 or head.turns > 1
+def acts_in(kind: str, tool_calls: int, turns: int) -> bool:
+    """Whether tools may have been at work between the calls of a trial. Agents that write their commands as text make
+    no tool calls, but more than one turn; of a program of the user's it is not known what it does between its requests,
+    unless its replies call tools."""
+    return tool_calls > 0 or (turns > 1 and kind not in PROGRAMS)
 
 
 def beside_model(kind: str) -> str:
@@ -135,7 +140,8 @@ def beside_model(kind: str) -> str:
 
 def beside_calls(head: TrialHead) -> str:
     """What the time of an ended trial between and after its calls went to: its agent's own, if nothing was done."""
-    return beside_model(head.kind) if head.kind == CHAT or acts_in(head) else AGENT
+    acts = acts_in(head.kind, head.tool_calls, head.turns)
+    return beside_model(head.kind) if head.kind == CHAT or acts else AGENT
 
 
 def spent_on(head: TrialHead) -> str:

@@ -25,7 +25,7 @@ from liverl.util.nearest import did_you_mean
 
 STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
 NONE = "none"  # the value of a field that is not known
-EARLIER = "earlier"  # the field that says of which attempt at its step a trial is
+EARLIER = "earlier"  # the field that says whether another trial stands in its place
 SEPARATOR = "\x1f"  # between texts that are searched as one; no text and no word has it
 PART = "rewards."  # before the name of a part of the reward, as a field
 Texts = tuple[str, ...]  # any of them may be meant
@@ -147,7 +147,7 @@ FIELDS: tuple[NumberField | TextField, ...] = (
     TextField("outcome", "what became of its tokens: trained, masked, ...", lambda head: _some(head.outcome)),
     TextField(
         EARLIER,
-        "yes: of an earlier attempt at its step, which other filters leave out; any: of any attempt",
+        "yes: run again as another trial, or of an earlier attempt at its step; else left out; any: all",
         lambda head: earlier_texts(head.earlier),
         searched=False,
     ),

@@ -96,7 +96,7 @@ class Tally:
         if head.cause and head.outcome:
             told = f"{head.cause} {head.outcome}"
             self.endings[told] = self.endings.get(told, 0) + 1
-        if head.reward is not None:
+        if head.reward is not None and head.counts:
             self.reward_sum += head.reward
             self.rewards += 1
         if head.state == "finished" and head.rewrites is not None:
@@ -326,6 +326,7 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         finish_reasons=tally.finishes,
         cut_off=tally.cut_off,
         earlier=sum(other.total + other.earlier for other in starts.values()) - tally.total,
+        repeated=sum(other.earlier for other in starts.values()),
         calling_now=tally.calling_now,
         sessions=tally.sessions,
         rewritten=tally.rewritten,

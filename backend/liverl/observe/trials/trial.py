@@ -309,6 +309,7 @@ class Trial:
             temperatures=self.sampling.get("temperature", ()),
             top_ps=self.sampling.get("top_p", ()),
             earlier=self.repeated,
+            repeated=self.repeated,
             phases=self.phases.seconds,
             phase=self.phases.last,
             phase_since=self.phases.since,

@@ -39,7 +39,7 @@ from liverl.offline.doctor.scope import as_files, scope
 from liverl.offline.doctor.stacks import of_stacks
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
-from liverl.offline.doctor.verdicts import evidence_of, joined, with_left_out, with_removed
+from liverl.offline.doctor.verdicts import evidence_of, joined, row_of, with_left_out, with_removed
 from liverl.offline.run_rules import catalogue_of
 from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary
@@ -109,7 +109,6 @@ def examine(
     unlooked: list[str] = []
     failed = [one for read in trials for one in failures(read, progress, unlooked.append, matcher)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
-    often = [one for one in failed if not one.is_usual]
     files = as_files(inputs, found, reading.remarks | words, reading.unread)
     hung, unread = of_stacks(files)
     unruled = [f"the run's own rules, which cannot be used ({why})" for why in problems]
@@ -122,7 +121,7 @@ def examine(
     ]
     left_out = _left_out(inputs.left_out, files, trials, missed)
     calls_read = any(calls_are_read(read.status.newest) for read in trials)
-    verdict = located(joined(verdict, judged, often, silent, matcher, calls_read=calls_read))
+    verdict = located(joined(verdict, judged, failed, silent, matcher, calls_read=calls_read))
     if hung is not None:
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
@@ -136,6 +135,7 @@ def examine(
     logs = {log.path: log for log in found.logs}
     times = moments(evidence_of(verdict), logs)
     verdict = with_recovered(verdict, again, partial(_written, times), matcher)
+    told = {row_of(one.id) for one in verdict.explanations}
     passed = errors_passed(reading.records, verdict, matcher)
     untold = ends_untold(reading.records, verdict, matcher)
     quoted = [one for one in (passed, untold) if one is not None]
@@ -149,7 +149,7 @@ def examine(
         times,
         (
             *(note for one in judged for note in one.notes),
-            *(one.explanation for one in failed if one.is_usual),
+            *(one.explanation for one in failed if one.is_usual and one.explanation.id not in told),
             *(reading.notes(now) if verdict.cause is None and not silent else ()),
             *([recovered] if (recovered := recovered_note(again, verdict)) is not None else []),
             *quoted,

@@ -12,6 +12,7 @@ from liverl.causes.verdict.chain import kind
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Record
 from liverl.logs.tracebacks import BEGINS
+from liverl.offline.doctor.verdicts import row_of
 from liverl.util.plural import quantity
 
 PASSED = "errors-passed"
@@ -28,7 +29,7 @@ def errors_passed(
         return None
     shown = {(one.log, one.offset) for told in verdict.explanations for one in told.evidence}
     known = {short(one.text) for told in verdict.explanations for one in told.evidence}
-    told_rows = {told.id for told in verdict.explanations}
+    told_rows = {row_of(told.id) for told in verdict.explanations}
     kinds: dict[str, tuple[int, Evidence]] = {}
     for log in logs:
         for record in _errors(log, matcher or whole(), told_rows):

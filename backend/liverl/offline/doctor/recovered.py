@@ -13,6 +13,7 @@ from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.finding import Exit as LogExit
 from liverl.causes.match import Matcher, whole
 from liverl.model import Exit, ServiceStatus, Snapshot
+from liverl.offline.doctor.verdicts import row_of
 from liverl.rundir.log_names import read_log_name
 from liverl.util.ages import clock
 
@@ -81,20 +82,11 @@ def with_recovered(
     rows = (matcher or whole()).by_id
     present: list[Explanation] = []
     over: list[Explanation] = []
-    told = {one.id for one in verdict.explanations}
     for one in verdict.symptoms:
-        own = _row_of(one.id)
-        row = rows.get(own)
+        row = rows.get(row_of(one.id))
         of = _of(one, found, written, of_requests=row is not None and row.fails == "request")
-        if of and own != one.id and own in told:
-            continue  # the log itself tells it
         (over if of else present).append(_as_over(one, of) if of else one)
     return Verdict(verdict.cause, verdict.guesses, (*present, *over))
-
-
-def _row_of(name: str) -> str:
-    """The id of the row that an alert on lines of a log (``log:ROW:SERVICE``) is about; any other id as it is."""
-    return name.split(":")[1] if name.startswith("log:") else name
 
 
 def _of(

@@ -21,6 +21,8 @@ NOT_READ = "not-all-read"
 _NO_CALLS = "zero_tool_calls"  # the alert that looks into the trials
 _ALERT = "trials_failed"  # it, and the rows that it counts, only say that trials fail, once it is known why
 
+_RANKS = ("critical", "warning", "info")
+
 
 def joined(
     logs: Verdict,
@@ -32,31 +34,37 @@ def joined(
     calls_read: bool = False,
 ) -> Verdict:
     """One verdict. ``logs``: on the records of all logs; ``judged``: by the rules for runs; ``failed``: why trials
-    failed; ``silent``: what is wrong with logs without an error; ``matcher``: of another catalogue than ours;
-    ``calls_read``: most trials called tools.
+    failed, of which those of usual sandboxes are only counted beside an alert; ``silent``: what is wrong with logs
+    without an error; ``matcher``: of another catalogue than ours; ``calls_read``: most trials called tools.
 
     What most trials failed with is the cause where the logs know none, or only that trials failed. A hang is told
     beside an end from outside, and beside one that nothing explains; an early end only where nothing else is wrong.
     """
     matcher = matcher or whole()
     cause, guesses = logs.cause, logs.guesses
-    explained = list(failed)
+    counted = [one.explanation for one in failed]
+    failed = [one for one in failed if not one.is_usual]
+    explained = [one.explanation for one in failed]
     if failed and failed[0].ends_it and _gives_way(cause, matcher):
-        cause, guesses = failed[0].explanation, ()
+        cause, guesses = explained[0], ()
         del explained[0]
     alerts = [one for found in judged for one in found.alerts if not (failed and one.id == _ALERT)]
     cause = _with_trials(cause, alerts)
+    alerts = [_with_same(one, counted, logs.symptoms) for one in alerts]
     more: list[Explanation] = []
     if logs.cause is None:
         more += [one for one in silent if one.id != STOPS]
     elif logs.cause.id in UNEXPLAINED or _is_from_outside(logs.cause, matcher):
         more += [one for one in silent if one.id == HANGS]
     more += [one for one in alerts if one.severity == "critical"]
-    more += [one.explanation for one in explained]
+    by_alert = {row_of(one.id) for one in alerts}
+    more += [one for one in explained if one.id not in by_alert]
     known = {one.id for one in alerts} | ({_ALERT} if failed else set())
     if calls_read:
         known.add(_NO_CALLS)  # a line about a call that was not read is a slip of the model
-    more += [one for one in logs.symptoms if not _told(matcher.told_by(one.id), known)]
+    more += [
+        one for one in logs.symptoms if one.id not in by_alert and not _told(matcher.told_by(one.id), known)
+    ]
     more += [one for one in alerts if one.severity != "critical"]
     more += [one for one in silent if one.id == STOPS and logs.cause is None]
     more += [_not_asked(one.problem) for one in judged if one.problem]
@@ -92,6 +100,28 @@ def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Ex
     return msgspec.structs.replace(cause, cause=told.cause, fix=told.fix, patch=told.patch, guess=told.guess)
 
 
+def row_of(alert: str) -> str:
+    """The row of the catalogue that an alert on the log of a service comes from, ``log:ROW:SERVICE``; of any other
+    finding its own id."""
+    return alert.removeprefix("log:").partition(":")[0] if alert.startswith("log:") else alert
+
+
+def _with_same(
+    alert: Explanation, counted: Sequence[Explanation], of_logs: Sequence[Explanation]
+) -> Explanation:
+    """An alert on a log, which is told once: with what trials that failed for the same reason say, and with the lines
+    of other logs that have it. Any other alert as it is."""
+    row = row_of(alert.id)
+    if row == alert.id:
+        return alert
+    why = next((one.cause for one in counted if one.id == row), alert.cause)
+    shown = {one.log for one in alert.evidence}
+    same = [one for one in of_logs if one.id == row]
+    others = (line for one in same for line in one.evidence if line.log not in shown)
+    worst = min((alert.severity, *(one.severity for one in same)), key=_RANKS.index)
+    return msgspec.structs.replace(alert, severity=worst, cause=why, evidence=(*alert.evidence, *others))
+
+
 def _told(alert: str, known: Iterable[str]) -> bool:
     """``alert``: an id, or the beginning of several with a ``*`` at its end; "": none."""
     return bool(alert) and any(fnmatchcase(one, alert) for one in known)
@@ -110,10 +140,11 @@ def _is_from_outside(cause: Explanation, matcher: Matcher) -> bool:
 
 
 def _each_once(cause: Explanation | None, found: Iterable[Explanation]) -> Iterable[Explanation]:
-    """Each kind once."""
-    seen = {cause.id} if cause is not None else set()
+    """Each kind once; of the cause also the alert on a log that comes from the same row."""
+    of_cause = cause.id if cause is not None else ""
+    seen = {of_cause}
     for one in found:
-        if one.id not in seen:
+        if one.id not in seen and row_of(one.id) != of_cause:
             seen.add(one.id)
             yield one
 

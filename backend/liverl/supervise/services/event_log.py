@@ -123,7 +123,11 @@ def words(
         case "stopped":
             how = after.exit.words() if after.exit is not None and after.generation else ""
             told = not how or "exit" in after.why or how in after.why
-            return after.why if told else f"{after.why} ({how})", "info"
+            # Ray's head exits with 1 whenever it is told to: alone that reads as a failure.
+            asked = (
+                ", after it was told to stop" if after.ended_by_us and after.exit and after.exit.code else ""
+            )
+            return after.why if told else f"{after.why} ({how}{asked})", "info"
         case "failed":
             return f"failed: {after.why}", "error"
         case "gave_up":
