@@ -16,7 +16,13 @@ from liverl.offline.trials import TrialShown, TrialsListed, TurnShown, marks_of
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.facts import step_reward_words
-from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
+from liverl_tui.text.reward_lines import (
+    command_lines,
+    commands_title,
+    may_be_none,
+    report_lines,
+    reward_title,
+)
 from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
 from liverl_tui.text.words import UNKNOWN, duration, number, one_line, size, step_word
@@ -253,7 +259,8 @@ def shown_lines(shown: TrialShown, now: float, names: Mapping[str, str] = NO_NAM
     lines = [f"{name + ':':<11} {one_line(value)}" for name, value in facts if value]
     if head.state == "finished" and (head.rewards or shown.verifier.known):
         lines += ["", f"{reward_title(head.rewards)}:"]
-        lines += [f"  {line}" for line in report_lines(head.rewards, shown.verifier)]
+        none = may_be_none(head.rewards, head.outcome, bool(shown.exception))
+        lines += [f"  {line}" for line in report_lines(head.rewards, shown.verifier, none=none)]
     if shown.commands:
         lines += ["", f"{commands_title(shown.commands)}:", *command_lines(shown.commands)]
     lines += ["", *_turn_lines(shown)] if shown.turns else ["", "no turns are recorded"]

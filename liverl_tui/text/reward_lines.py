@@ -14,6 +14,10 @@ UNKNOWN = (
     "only the reward is recorded: no verifier/checks.json, verifier/ctrf.json or output. To see reasons here, let "
     "your verifier write verifier/checks.json, or your reward function return a dict"
 )
+STANDS_FOR_NONE = (
+    "the trial failed, as its ending above says: 0 stands for a reward that was never computed, too; "
+    "it is not trained"
+)
 NOT_RECORDED = "(no answer is recorded)"
 _MARKS = {True: "✔", False: "✖", None: "○"}
 
@@ -31,6 +35,11 @@ def reward_title(rewards: Mapping[str, float]) -> str:
         name, value = next(iter(rewards.items()))
         return f"why {one_line(name)} {value:g}"
     return "rewards" if rewards else "why no reward"
+
+
+def may_be_none(rewards: Mapping[str, float], outcome: str, failed: bool) -> bool:
+    """Whether a trial's only reward, 0, may stand for none: it failed with an exception, and is not trained."""
+    return failed and outcome == "masked" and list(rewards.values()) == [0.0]
 
 
 def parts_words(rewards: Mapping[str, float]) -> str:
@@ -66,10 +75,11 @@ def check_lines(check: Check) -> list[str]:
     ]
 
 
-def report_lines(rewards: Mapping[str, float], report: VerifierReport) -> list[str]:
+def report_lines(rewards: Mapping[str, float], report: VerifierReport, *, none: bool = False) -> list[str]:
     """All that a verifier said, for plain text: the failed checks with what they say, the others by name, the end of
-    its output."""
-    lines = [f"parts: {words}"] if (words := parts_words(rewards)) else []
+    its output. ``none``: see ``may_be_none``."""
+    lines = [STANDS_FOR_NONE] if none else []
+    lines += [f"parts: {words}"] if (words := parts_words(rewards)) else []
     if report.checks:
         if words := counted(report):
             lines.append(f"checks: {words}" + (f" ({report.source})" if report.source else ""))

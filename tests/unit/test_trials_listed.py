@@ -18,6 +18,7 @@ from liverl.model import PhaseTimes, SlowTrial, Snapshot, StepTrials, TrialHead,
 from liverl.observe.trials.earlier import Earlier
 from liverl.observe.trials.query import parse
 from liverl.observe.trials.steps import heads_of_step
+from liverl.observe.trials.trajectory import read_trajectory
 from liverl.offline.page import page
 from liverl.offline.run import OfflineRun
 from liverl.offline.step_timeline import StepTimeline, read_step
@@ -43,12 +44,14 @@ from liverl.offline.trials import (
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.trials_table import Rows, left_out, shown_lines, slow_words, step_lines, table
 from liverl_tui.text.facts import step_reward_words, trial_counts
+from liverl_tui.text.reward_lines import STANDS_FOR_NONE, UNKNOWN
 from liverl_tui.text.timeline import lines as timeline_lines
 from liverl_tui.text.trial_phases import phase_words
 from liverl_tui.widgets.base.trial_words import flag_words, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_steps import StepReader
 from liverl_tui.widgets.dashboard.trial_title import earlier_words
 from liverl_tui.widgets.timeline.step import StepPane
+from liverl_tui.widgets.trajectory.document import reward_blocks
 
 
 def titled(timeline: StepTimeline) -> str:
@@ -404,6 +407,36 @@ def test_why_a_trial_failed_is_told_once_and_what_it_lacks_is_not_told_of_what_n
         "",
         (),
     )
+
+
+@pytest.mark.parametrize(
+    ("reward", "outcome", "failed", "none"),
+    [
+        (0.0, "masked", True, True),
+        (0.5, "masked", True, False),
+        (0.0, "trained", True, False),
+        (0.0, "masked", False, False),
+        (0.0, "zeroed", True, False),
+    ],
+)
+def test_a_reward_of_0_that_may_stand_for_none_is_not_explained_as_one(
+    run: Run, reward: float, outcome: str, failed: bool, none: bool
+) -> None:
+    error = (
+        {"exception_info": {"exception_type": "RewardError", "exception_message": "it is None"}}
+        if failed
+        else {}
+    )
+    ending = {"cause": "exit", "why": "no reward", "outcome": outcome}
+    run.trial(
+        "step_0001/a-0a1b2c",
+        {**ENDED, **error, "verifier_result": {"rewards": {"reward": reward}}, "ending": ending},
+    )
+    told = "\n".join(shown_lines(show(run, "a-0a1b2c"), T + 60))
+    assert ((STANDS_FOR_NONE in told), (UNKNOWN in told)) == (none, not none)
+    (trial,) = run.dir.trials.glob("*/*")
+    page = [block.text for block in reward_blocks(read_trajectory(trial))]
+    assert ((STANDS_FOR_NONE in page), (UNKNOWN in page)) == (none, not none)
 
 
 def test_of_a_chat_in_turns_each_shows_what_it_adds(run: Run) -> None:

@@ -19,10 +19,12 @@ from liverl.observe.trials.turns import Turn
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.reward_lines import (
     NOT_RECORDED,
+    STANDS_FOR_NONE,
     UNKNOWN,
     check_lines,
     counted,
     mark_of,
+    may_be_none,
     parts_words,
     reward_title,
 )
@@ -173,6 +175,10 @@ def reward_blocks(trajectory: Trajectory) -> list[Block]:
     for fact in facts:
         title += [(" · ", "dim"), (fact, "bad" if report.failed and fact == facts[-1] else "dim")]
     blocks = [Block("reward:rule", 0, tuple(title), rule=True, passed=True)]
+    none = may_be_none(rewards, trajectory.outcome, trajectory.exception is not None)
+    if none:
+        text = STANDS_FOR_NONE
+        blocks.append(Block("reward:none", 0, text=text, style="dim", headless=True, fixed=True))
     for number, check in enumerate(failed):
         style = "bad" if check.passed is False else "dim"
         label: tuple[Span, ...] = ((f"{mark_of(check)} ", style), (one_line(check.what), "strong"))
@@ -189,7 +195,7 @@ def reward_blocks(trajectory: Trajectory) -> list[Block]:
     if report.output:
         label = (("output ", "dim"), (one_line(report.output_file), "text"))
         blocks.append(Block("reward:output", 0, label, report.output, opened=not report.checks))
-    if not report.known:
+    if not report.known and not none:
         blocks.append(Block("reward:unknown", 0, text=UNKNOWN, style="dim", headless=True, fixed=True))
     if not good:
         blocks += [
