@@ -5,7 +5,7 @@ FROM ${BASE} AS build
 WORKDIR /build
 COPY requirements.lock ./
 RUN python3 -m venv /opt/liverl-tui && /opt/liverl-tui/bin/pip install -q --no-cache-dir --require-hashes -r requirements.lock
-COPY pyproject.toml README.md LICENSE MANIFEST.in ./
+COPY pyproject.toml README.md LICENSE ./
 COPY backend backend
 COPY liverl_tui liverl_tui
 COPY share share

@@ -82,16 +82,17 @@ def test_no_text_becomes_a_request_of_the_manual() -> None:
 
 
 def test_the_wheel_installs_them() -> None:
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
-    files = setuptools["data-files"]
-    assert files == {
-        "share/man/man1": ["share/man/man1/*.1"],
-        "share/bash-completion/completions": ["share/completions/liverl-tui"],
-        "share/zsh/site-functions": ["share/completions/_liverl-tui"],
-        "share/fish/vendor_completions.d": ["share/completions/liverl-tui.fish"],
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert wheel["shared-data"] == {
+        "share/man/man1": "share/man/man1",
+        "share/completions/liverl-tui": "share/bash-completion/completions/liverl-tui",
+        "share/completions/_liverl-tui": "share/zsh/site-functions/_liverl-tui",
+        "share/completions/liverl-tui.fish": "share/fish/vendor_completions.d/liverl-tui.fish",
     }
-    for patterns in files.values():
-        assert all(list(ROOT.glob(pattern)) for pattern in patterns)
+    assert all((ROOT / name).exists() for name in wheel["shared-data"])
+    assert {path.suffix for path in MANUAL.iterdir()} == {".1"}, "the whole folder is installed"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")

@@ -49,7 +49,7 @@ def test_the_page_about_fragments_names_the_types() -> None:
 
 def test_the_version_stands_in_one_place() -> None:
     assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
-    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "liverl.version.__version__"}
+    assert PYPROJECT["tool"]["hatch"]["version"] == {"path": "backend/liverl/version.py"}
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", liverl.__version__)
     holders = []
     for package in ("backend/liverl", "liverl_tui"):
