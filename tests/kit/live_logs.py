@@ -62,5 +62,6 @@ class Followed:
         replace."""
         beside = RunContext(tool_parser=tool_parser, live_logs=self.live.facts)
         window = Window(self.snapshot(**{"trials": TrialsStatus(), **fields}), None, beside)
-        found = [s for rule in (live_logs.logged, live_logs.requests_fail) for s in rule(window)]
+        rules = (live_logs.logged, live_logs.requests_fail, live_logs.requests_refused)
+        found = [s for rule in rules for s in rule(window)]
         return {s.id: s for s in found if isinstance(s, Symptom)}

@@ -348,6 +348,42 @@ def test_requests_that_fail_alike(run: Followed) -> None:
     assert symptom.evidence[1].text.startswith("5 times 400 to POST /v1/chat/completions: ValueError")
 
 
+def refused(status: int, why: str, path: str = "/sess/t-1/v1/messages") -> str:
+    head = "2026-12-01 06:02:08,084 INFO liverl-sessions: 127.0.0.1"
+    return f'{head} "POST {path} HTTP/1.1" {status}, 0.001 s{why and ": "}{why}'
+
+
+def test_what_the_sessions_refuse_is_one_alert_that_says_why(run: Followed) -> None:
+    lines = [refused(400, "n is not supported")] * 6 + [refused(404, "the model `x` is not served here")] * 4
+    run.write("sessions", *lines, refused(200, ""), *[refused(200, "", "/sessions")] * 30)
+    run.look()
+    found = run.symptoms()
+    (symptom,) = found.values()
+    assert (symptom.id, symptom.severity) == ("requests_refused:sessions", "warning")
+    assert symptom.title == "sessions refuse 5 requests a minute: n is not supported"
+    assert symptom.cause.startswith(
+        "10 requests within 2 minutes were refused for what they ask, 1 succeeded meanwhile"
+    )
+    assert [one.value for one in symptom.evidence[1:]] == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (400, ""),
+        (400, "exceed context limit! prompt is too long"),
+        (410, "the time is over"),
+        (503, "no replica"),
+    ],
+)
+def test_what_the_sessions_refuse_for_another_reason_is_no_fault_of_the_request(
+    run: Followed, status: int, why: str
+) -> None:
+    run.write("sessions", *[refused(status, why)] * 6)
+    run.look()
+    assert set(run.symptoms()) == {f"responses_{status}:sessions"}
+
+
 @pytest.mark.parametrize(
     ("number", "state", "told"), [(5, "ready", True), (4, "ready", False), (5, "failed", False)]
 )

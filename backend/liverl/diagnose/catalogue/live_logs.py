@@ -3,7 +3,7 @@ of processes that go on. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from liverl.causes.catalogue import by_id
@@ -249,11 +249,6 @@ _ADVICE = {
     503: _Advice("the server has nobody who could answer them", "check that its replicas run and are listed"),
     504: _Advice("what is behind the server answers too late", "add replicas, or start fewer trials at once"),
 }
-# Of requests that the sessions refuse for what they ask: their answer names the field
-_ASKED = _Advice(
-    "the sessions refuse what they ask",
-    "change it in the agent, as the message says: docs/sessions-api.md lists what a request may ask, and why",
-)
 _SAID = 160  # characters of a message in a title
 _OF_REQUESTS = (400, 401, 404, 413, 422)
 _OTHER = _Advice("the server refuses them", "read the message, and the server's log around it: they say why")
@@ -269,10 +264,57 @@ class _Failing(NamedTuple):
 def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
     """A service answers many requests with the same status and for the same reason, and no other alert says why. There
     is one alert for each status and service; it shows the most frequent request and message."""
+    found, named = _failing(window, refused=False)
+    failing = {key: all_of for key, all_of in found.items() if _many(all_of)}
+    carried = {status for status, name in (*failing, *named) if name == window.now.carrier}
+    for (status, _), all_of in failing.items():
+        if all_of[0].service.kind == "replica" and status in carried:
+            continue  # the same requests
+        yield _requests_fail(status, all_of)
+
+
+def requests_refused(window: Window) -> Iterator[Symptom | Resolved]:
+    """The sessions refuse many requests of agents for what they ask, such as a forced call in a trial that is trained:
+    their trials end without a reply, or go on without what they wanted. The most frequent reason is shown; the log of
+    the sessions has that of each request, and the page of a trial the newest one of its own."""
+    for all_of in filter(_many, _together(_failing(window, refused=True)[0])):
+        most = max(all_of, key=lambda one: one.number)
+        number, name, said = sum(one.number for one in all_of), most.service.name, most.failed.message[:_SAID]
+        yield Symptom(
+            id=f"requests_refused:{name}",
+            severity="critical" if not most.answered and number >= 2 * MANY else "warning",
+            title=f"{name} refuse {number / (FAILED_S / 60):.0f} requests a minute: {said}",
+            cause=f"{number} requests within {FAILED_S / 60:.0f} minutes were refused for what they ask, "
+            f"{most.answered} succeeded meanwhile; most often: {said}",
+            fix="change it in the agent, as the reason says: docs/sessions-api.md lists what a request may ask, and "
+            "why",
+            evidence=(
+                _line(most.failed.last),
+                *(_requests(one.failed.status, one) for one in all_of[: SHOWN - 1]),
+            ),
+            since=most.failed.counted.times[0][0],
+        )
+
+
+def _together(failing: Mapping[tuple[int, str], Sequence[_Failing]]) -> Iterator[list[_Failing]]:
+    """Those of each service, the most frequent first."""
+    by_service: dict[str, list[_Failing]] = {}
+    for (_, name), all_of in failing.items():
+        by_service.setdefault(name, []).extend(all_of)
+    for each in by_service.values():
+        yield sorted(each, key=lambda one: -one.number)
+
+
+_Found = dict[tuple[int, str], tuple[_Failing, ...]]
+
+
+def _failing(window: Window, *, refused: bool) -> tuple[_Found, set[tuple[int, str]]]:
+    """By status and service: the requests that fail, and those that a complaint explains. ``refused``: those that the
+    sessions refuse for what they ask, else the others."""
     now = window.now
     heard = _heard(window)
     found: dict[tuple[int, str], dict[tuple[str, str], _Failing]] = {}
-    named: set[tuple[int, str]] = set()  # that a complaint explains
+    named: set[tuple[int, str]] = set()
     for log in window.beside.live_logs if now.state in GOING else ():
         service = now.service(log.service) if log.failed else None
         if service is None or service.state not in SERVING:
@@ -281,7 +323,7 @@ def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
         answered = _answered(window, log, service, begin)
         for failed in log.failed:
             one = _Failing(service, failed, failed.counted.since(begin), answered)
-            if one.number <= 0 or _counted_elsewhere(now, service, failed):
+            if one.number <= 0 or _counted_elsewhere(now, service, failed) or _asks_wrong(one) is not refused:
                 continue
             if _named(heard, one):
                 named.add((failed.status, service.name))
@@ -290,12 +332,14 @@ def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
                 key = failed.request, failed.message
                 if key not in alike or alike[key].number < one.number:
                     alike[key] = one  # a script may write the same lines into two logs
-    failing = {key: tuple(all_of.values()) for key, all_of in found.items() if _many(tuple(all_of.values()))}
-    carried = {status for status, name in (*failing, *named) if name == now.carrier}
-    for (status, _), all_of in failing.items():
-        if all_of[0].service.kind == "replica" and status in carried:
-            continue  # the same requests
-        yield _requests_fail(status, all_of)
+    return {key: tuple(all_of.values()) for key, all_of in found.items()}, named
+
+
+def _asks_wrong(one: _Failing) -> bool:
+    """Whether the sessions refused it for what it asks: they say why, which other servers' lines do not."""
+    message = one.failed.message
+    asks = one.failed.status in _OF_REQUESTS and bool(message) and OVERFLOW not in message
+    return one.service.kind == "sessions" and asks
 
 
 def requests_undated(window: Window) -> Iterator[Symptom | Resolved]:
@@ -375,8 +419,7 @@ def _counted_elsewhere(now: Snapshot, service: ServiceStatus, failed: FailedRequ
 def _requests_fail(status: int, all_of: Sequence[_Failing]) -> Symptom:
     most = max(all_of, key=lambda one: one.number)
     number, name = sum(one.number for one in all_of), most.service.name
-    asked = most.service.kind == "sessions" and most.failed.message and OVERFLOW not in most.failed.message
-    advice = _ASKED if asked and status in _OF_REQUESTS else _ADVICE.get(status, _OTHER)
+    advice = _ADVICE.get(status, _OTHER)
     said = f": {most.failed.message[:_SAID]}" if most.failed.message else ""
     who = f"a server answers {status} to {name}" if most.failed.ours else f"{name} answers {status}"
     rate = f"{number / (FAILED_S / 60):.0f} times a minute"

@@ -149,6 +149,7 @@ RULES = (
     Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0, alerts={RAY_SHORTAGE: ""}),
     Rule(live_logs.logged, alerts={"log": ""}),
     Rule(live_logs.requests_fail, alerts={"responses_*": ""}),
+    Rule(live_logs.requests_refused, alerts={"requests_refused": ""}),
     Rule(live_logs.requests_undated, alerts={"requests_undated": ""}),
     Rule(live_logs.log_flood, linger=0.0),
 )
