@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from kit.verdict_logs import INDEX, VerdictLog, verdict_logs
 
@@ -78,3 +80,13 @@ def test_what_only_supposes_the_cause_is_its_proof_and_no_further_symptom() -> N
 def test_a_record_that_is_the_cause_is_no_further_symptom() -> None:
     (one,) = (one for one in FAILED if "what-a-compiler-raised" in one.file)
     assert judge([read_log(one.path, "x")]).symptoms == ()
+
+
+def test_attempts_that_fail_again_and_again_are_a_symptom(tmp_path: Path) -> None:
+    """Although the last one worked: a few fail by chance."""
+    (one,) = (one for one in WELL if "a-request-that-worked-when-tried-again" in one.file)
+    text = one.path.read_text()
+    (attempt,) = (line for line in text.splitlines(keepends=True) if "RateLimitError" in line)
+    log = tmp_path / "proxy.log"
+    log.write_text(text.replace(attempt, attempt * 6))
+    assert [found.id for found in examine([log]).verdict.symptoms] == ["litellm-rate-limit"]

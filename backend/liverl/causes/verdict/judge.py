@@ -44,9 +44,16 @@ from liverl.causes.verdict.uncaught import uncaught
 from liverl.causes.verdict.unexplained import failed_requests, other_errors, unexplained
 from liverl.causes.verdict.waits import without_waits
 from liverl.causes.verdict.words import REWARD_FILE, explained, of_exits, short
+from liverl.logs.record import Record
 from liverl.util.late_pattern import late_pattern
 
 _REWARD_FILE = late_pattern(r"custom_reward_function\.path=([^\s'\",]{1,300})")
+# An exception's name and message within a line, not at its beginning; and that a program goes to try again.
+QUOTED = late_pattern(r"\S[ \t]{1,8}(?:\w{1,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): ")
+TRIES_AGAIN = late_pattern(
+    r"\b(?:[Rr]etrying (?:in|after|request)|[Ww]ill (?:be )?retr(?:y|ied)|attempt \d{1,4} of \d)"
+)
+SELDOM = 3  # attempts of one kind in a log, which may fail by chance
 SYMPTOMS = 12  # of one verdict; more help nobody
 NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
 RIGHT_BEHIND = 256  # bytes of a log: one or two lines
@@ -86,6 +93,7 @@ def judge(
         [hit for hit in hits if goes_on(hit[0], hit[1].signature) and hit[1].signature.fails != "command"]
     )
     alive = [hit for hit in alive if not _told_for_certain(*hit)]
+    alive = alive if known else _without_attempts(alive, moments)
     scripts = [hit for hit in open_hits if hit[1].signature.fails == "command"]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
@@ -160,6 +168,33 @@ def _failed(exit_: Exit) -> bool:
     if exit_.code is None:
         return exit_.signal is not None or exit_.oom_kills > 0
     return exit_.code != 0 or exit_.unasked
+
+
+def _without_attempts(alive: Sequence[Hit], moments: Sequence[Moment]) -> list[Hit]:
+    """Complaints without those few of which the program that wrote them made nothing: it quotes an error at level info
+    (an attempt at a request, the output of an agent), or says that it tries again, and was well afterwards without any
+    error. Many of them are no chance."""
+    errors: dict[str, int] = {}
+    often: Counter[tuple[str, str]] = Counter()
+    for moment in moments:
+        if moment.record.level not in ("info", "debug", "warning"):
+            errors[moment.log] = max(errors.get(moment.log, -1), moment.record.offset)
+    for moment, match in alive:
+        often[moment.log, match.signature.id] += 1 + moment.record.repeated
+    return [
+        (moment, match)
+        for moment, match in alive
+        if often[moment.log, match.signature.id] > SELDOM
+        or errors.get(moment.log, -1) >= moment.record.offset
+        or not (moment.outlived or moment.survived)
+        or not _made_nothing_of(moment.record)
+    ]
+
+
+def _made_nothing_of(record: Record) -> bool:
+    quoted = record.level in ("info", "debug") and QUOTED.search(record.text)
+    again = record.level in ("info", "warning") and TRIES_AGAIN.search(record.text)
+    return bool(quoted or again)
 
 
 def _without_slips(alive: Sequence[Hit]) -> list[Hit]:
