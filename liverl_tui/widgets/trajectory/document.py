@@ -177,8 +177,7 @@ def reward_blocks(trajectory: Trajectory) -> list[Block]:
     blocks = [Block("reward:rule", 0, tuple(title), rule=True, passed=True)]
     none = may_be_none(rewards, trajectory.outcome, trajectory.exception is not None)
     if none:
-        text = STANDS_FOR_NONE
-        blocks.append(Block("reward:none", 0, text=text, style="dim", headless=True, fixed=True))
+        blocks.append(Block("reward:none", 0, text=STANDS_FOR_NONE, style="dim", headless=True, fixed=True))
     for number, check in enumerate(failed):
         style = "bad" if check.passed is False else "dim"
         label: tuple[Span, ...] = ((f"{mark_of(check)} ", style), (one_line(check.what), "strong"))
