@@ -26,6 +26,7 @@ SAID_ELSE = {
     "ray-named-actor-missing": "unknown",  # why the actor is gone is not said
     "verl-module-broken": "syntax-error",  # the reason stands in the traceback above it
     "srun-terminated": "slurm-time-limit",  # what Slurm does to the tasks then
+    "ray-runtime-env": "pip-no-version",  # which package pip does not find stands in it
 }
 
 
