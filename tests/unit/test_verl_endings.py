@@ -681,9 +681,13 @@ async def test_page_list_and_step_line_say_what_the_trial_says(
         assert (head.cause, head.outcome) == (outcome.ending.cause, outcome.ending.outcome)
         tallies.add(head, 0)
         page = read_trajectory(outcome.files.directory)
-        assert (page.ending, page.not_trained) == (told(outcome.ending), outcome.not_trained)
+        # The exception that ended it stands beside the ending.
+        why = outcome.ending.why.removesuffix(page.exception or "").removesuffix("; ")
+        ending = told(msgspec.structs.replace(outcome.ending, why=why))
+        assert (page.ending, page.not_trained) == (ending, outcome.not_trained)
+        assert page.exception == outcome.exception
         rows = "\n".join(row.text for row in header_rows(200, page.path, page))
-        whole = "".join(told(outcome.ending).split()) in "".join(rows.split())  # it is wrapped
+        whole = "".join(ending.split()) in "".join(rows.split())  # it is wrapped
         assert whole is (outcome.ending.cause != "done")
         assert ("tokens not trained:" in rows) is bool(outcome.not_trained)
     (step,) = tallies.steps(tallies.went_back(), False)
