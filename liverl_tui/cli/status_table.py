@@ -243,7 +243,7 @@ def _trials(s: Snapshot) -> list[Line]:
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
         flag += f"  ▲ {step.unrecorded} not recorded" if step.unrecorded else ""
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
-        reward = step_reward_words(step) or "no mean reward"
+        reward = step_reward_words(step) or "no reward"
         done = f"{step.finished}/{step.expected(s.trials_per_step)} trials"
         lines.append(
             (
