@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.layout import RunDir, valid_name
+from liverl.rundir.layout import VALID_NAMES, RunDir, valid_name
 from liverl_tui.cli.check_alerts import check_muted
 from liverl_tui.cli.check_interface import check_interface
 from liverl_tui.cli.options import UpOptions
@@ -227,8 +227,7 @@ def _configured_roots(run: RunDir, options: UpOptions) -> tuple[str, ...]:
 def _check_name(what: str, name: str) -> None:
     if not valid_name(name):
         raise CliError(
-            f"{what}: {name!r} is not a valid name; use at most 128 letters, digits, '.', '_' and '-', "
-            "starting with a letter or a digit",
+            f"{what}: {name!r} is not a valid name; {VALID_NAMES}",
             ExitCode.USAGE,
         )
 

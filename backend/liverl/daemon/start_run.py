@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from liverl.daemon.launch import LaunchError, create_run, start_backend
 from liverl.exit_codes import ExitCode
 from liverl.model import Check
-from liverl.rundir.layout import RunDir, valid_name
+from liverl.rundir.layout import VALID_NAMES, RunDir, valid_name
 from liverl.util.plural import quantity
 
 if TYPE_CHECKING:
@@ -52,13 +52,14 @@ def start_run(loaded: LoadedConfig, *, check: bool = True) -> Path:
     run_dir = run_directory(config)
     for key, name in (("experiment.project_name", run_dir.parent.name), ("run.name", run_dir.name)):
         if not valid_name(name):
-            words = "cannot be the name of a directory: use at most 128 letters, digits, '.', '_' and '-'"
-            raise LaunchError(f"{key}: {name!r} {words}", ExitCode.USAGE)
+            raise LaunchError(f"{key}: {name!r} is not a valid name; {VALID_NAMES}", ExitCode.USAGE)
     if RunDir(run_dir).is_run():
         raise LaunchError(f"{run_dir} already exists: set another run.name", ExitCode.USAGE)
     whole = replace(loaded, config=config)
-    whole = tool_parser.settled(whole, make_plan(whole, run_dir), os.environ)
     plan = make_plan(whole, run_dir)
+    settled = tool_parser.settled(whole, plan, os.environ)
+    if settled is not whole:
+        whole, plan = settled, make_plan(settled, run_dir)
     checks = run_checks(plan, whole.config) if check else None
     if checks is not None and any(one.status == "fail" for one in checks):
         raise ChecksFailed(checks)

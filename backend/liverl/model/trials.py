@@ -90,6 +90,11 @@ class TrialHead(msgspec.Struct, frozen=True):
         return self.outcome not in NOT_TRAINED
 
     @property
+    def counted_reward(self) -> float | None:
+        """Its reward; None if it has none, or one that does not count."""
+        return self.reward if self.counts else None
+
+    @property
     def last_at(self) -> float:
         """Unix seconds of its end; of its last change where that is not known."""
         return self.ended_at if self.ended_at is not None else self.updated_at

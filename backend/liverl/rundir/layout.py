@@ -40,9 +40,11 @@ _UNFINISHED = late_pattern(rf"\.(.+)\.(\d{{1,10}})\.\d{{1,10}}{re.escape(_NEW)}"
 _TRIALS = late_pattern(r"trials\.(\d{1,6})")
 
 
+VALID_NAMES = "use at most 128 letters, digits, '.', '_' and '-', starting with a letter or a digit"
+
+
 def valid_name(name: str) -> bool:
-    """Whether ``name`` is valid for a project or run: 1 to 128 letters, digits, ``.``, ``_`` and ``-``,
-    starting with a letter or digit."""
+    """Whether ``name`` is valid for a project or run: ``VALID_NAMES`` says what is."""
     return _NAME.fullmatch(name) is not None
 
 

@@ -220,7 +220,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
     """The counts of a step, counted here from the heads of all of its trials."""
     every = list(heads)
     trials = [head for head in every if not head.earlier]
-    rewards = [h.reward for h in trials if h.reward is not None and h.counts]
+    rewards = [reward for h in trials if (reward := h.counted_reward) is not None]
     return Tally(
         step,
         len(trials),

@@ -118,7 +118,7 @@ class GroupFacts(Struct, frozen=True):
     @property
     def rewards(self) -> tuple[float, float] | None:
         """See ``mean_and_deviation``."""
-        return mean_and_deviation([h.reward for h in self.group.trials if h.reward is not None and h.counts])
+        return _rewards(self.group)
 
     @property
     def running(self) -> int:
@@ -230,7 +230,7 @@ def _spans_among_trials(
     group = looks.group
     step, task, _, earlier = group.key
     style = "dim" if earlier else "text"
-    rewards = mean_and_deviation([h.reward for h in group.trials if h.reward is not None and h.counts])
+    rewards = _rewards(group)
     chosen = fitted(TRIAL, wanted, width)
     cells: dict[str, Span | list[Span]] = {
         "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
@@ -336,8 +336,14 @@ def _states(group: Group, ended: bool) -> str:
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 
+def _rewards(group: Group) -> tuple[float, float] | None:
+    return mean_and_deviation(
+        [reward for head in group.trials if (reward := head.counted_reward) is not None]
+    )
+
+
 def _reward(group: Group) -> Span:
-    known = mean_and_deviation([h.reward for h in group.trials if h.reward is not None and h.counts])
+    known = _rewards(group)
     if known is None:
         return "-", "dim"
     mean, deviation = known

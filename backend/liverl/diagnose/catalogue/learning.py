@@ -345,15 +345,15 @@ def _groups(now: Snapshot, step: StepTrials) -> dict[str, list[float]]:
         return {}
     groups: dict[str, list[float]] = {name: [] for name in sizes}
     for head in heads:
-        if head.reward is not None and head.counts:
-            groups[head.group].append(head.reward)
+        if (reward := head.counted_reward) is not None:
+            groups[head.group].append(reward)
     return groups
 
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
     """The reward that every trial of the step got; None if they differ, or are not known."""
-    heads = (h for h in now.trials.newest if h.step == step.step and not h.earlier and h.counts)
-    rewards = [head.reward for head in heads if head.reward is not None]
+    heads = (h for h in now.trials.newest if h.step == step.step and not h.earlier)
+    rewards = [reward for head in heads if (reward := head.counted_reward) is not None]
     mean = step.mean_reward
     if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
         return None

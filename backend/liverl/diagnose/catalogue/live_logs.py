@@ -4,7 +4,7 @@ of processes that go on. Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Explanation
@@ -278,20 +278,17 @@ def requests_refused(window: Window) -> Iterator[Symptom | Resolved]:
     their trials end without a reply, or go on without what they wanted. The most frequent reason is shown; the log of
     the sessions has that of each request, and the page of a trial the newest one of its own."""
     for all_of in filter(_many, _together(_failing(window, refused=True)[0])):
-        most = max(all_of, key=lambda one: one.number)
+        most = all_of[0]
         number, name, said = sum(one.number for one in all_of), most.service.name, most.failed.message[:_SAID]
         yield Symptom(
             id=f"requests_refused:{name}",
-            severity="critical" if not most.answered and number >= 2 * MANY else "warning",
+            severity=_severity(number, most.answered),
             title=f"{name} refuse {number / (FAILED_S / 60):.0f} requests a minute: {said}",
             cause=f"{number} requests within {FAILED_S / 60:.0f} minutes were refused for what they ask, "
             f"{most.answered} succeeded meanwhile; most often: {said}",
             fix="change it in the agent, as the reason says: docs/sessions-api.md lists what a request may ask, and "
             "why",
-            evidence=(
-                _line(most.failed.last),
-                *(_requests(one.failed.status, one) for one in all_of[: SHOWN - 1]),
-            ),
+            evidence=_shown(most, all_of),
             since=most.failed.counted.times[0][0],
         )
 
@@ -312,9 +309,7 @@ def _failing(window: Window, *, refused: bool) -> tuple[_Found, set[tuple[int, s
     """By status and service: the requests that fail, and those that a complaint explains. ``refused``: those that the
     sessions refuse for what they ask, else the others."""
     now = window.now
-    heard = _heard(window)
-    found: dict[tuple[int, str], dict[tuple[str, str], _Failing]] = {}
-    named: set[tuple[int, str]] = set()
+    failing: list[_Failing] = []
     for log in window.beside.live_logs if now.state in GOING else ():
         service = now.service(log.service) if log.failed else None
         if service is None or service.state not in SERVING:
@@ -323,15 +318,24 @@ def _failing(window: Window, *, refused: bool) -> tuple[_Found, set[tuple[int, s
         answered = _answered(window, log, service, begin)
         for failed in log.failed:
             one = _Failing(service, failed, failed.counted.since(begin), answered)
-            if one.number <= 0 or _counted_elsewhere(now, service, failed) or _asks_wrong(one) is not refused:
-                continue
-            if _named(heard, one):
-                named.add((failed.status, service.name))
-            else:
-                alike = found.setdefault((failed.status, service.name), {})
-                key = failed.request, failed.message
-                if key not in alike or alike[key].number < one.number:
-                    alike[key] = one  # a script may write the same lines into two logs
+            if (
+                one.number > 0
+                and _asks_wrong(one) is refused
+                and not _counted_elsewhere(now, service, failed)
+            ):
+                failing.append(one)
+    heard = _heard(window) if failing else []
+    found: dict[tuple[int, str], dict[tuple[str, str], _Failing]] = {}
+    named: set[tuple[int, str]] = set()
+    for one in failing:
+        place = one.failed.status, one.service.name
+        if _named(heard, one):
+            named.add(place)
+            continue
+        alike = found.setdefault(place, {})
+        key = one.failed.request, one.failed.message
+        if key not in alike or alike[key].number < one.number:
+            alike[key] = one  # a script may write the same lines into two logs
     return {key: tuple(all_of.values()) for key, all_of in found.items()}, named
 
 
@@ -425,20 +429,25 @@ def _requests_fail(status: int, all_of: Sequence[_Failing]) -> Symptom:
     rate = f"{number / (FAILED_S / 60):.0f} times a minute"
     return Symptom(
         id=f"responses_{status}:{name}",
-        severity="critical" if not most.answered and number >= 2 * MANY else "warning",
+        severity=_severity(number, most.answered),
         title=f"{who} {rate}{said}",
         cause=f"{number} requests within {FAILED_S / 60:.0f} minutes were answered with {status}, "
         f"{most.answered} succeeded meanwhile: {advice.cause}{said}",
         fix=advice.fix,
-        evidence=(
-            _line(most.failed.last),
-            *(_requests(status, one) for one in all_of[: SHOWN - 1]),
-        ),
+        evidence=_shown(most, all_of),
         since=most.failed.counted.times[0][0],
     )
 
 
-def _requests(status: int, one: _Failing) -> Evidence:
+def _severity(number: int, answered: int) -> Literal["critical", "warning"]:
+    return "critical" if not answered and number >= 2 * MANY else "warning"
+
+
+def _shown(most: _Failing, all_of: Sequence[_Failing]) -> tuple[Evidence, ...]:
+    return (_line(most.failed.last), *map(_requests, all_of[: SHOWN - 1]))
+
+
+def _requests(one: _Failing) -> Evidence:
     request = f" to {one.failed.request}" if one.failed.request else ""
     why = f": {one.failed.message}" if one.failed.message else ""
-    return Evidence(f"{one.number} times {status}{request}{why}", value=one.number)
+    return Evidence(f"{one.number} times {one.failed.status}{request}{why}", value=one.number)

@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from liverl.model import MostUntrained, RewardCourse, Rewards, StepMetrics, Trained, Validation
+from liverl.model.trials import NOT_TRAINED
 from liverl.observe.metrics.names import VALIDATION, key_in, keys_of
 from liverl.util.late_pattern import late_pattern
 
@@ -29,7 +30,7 @@ _VERDICTS: dict[Heading, Literal["early", "unclear", "learning", "flat", "fallin
 _SOLVED = {"solved": "all solved", "nearly_solved": "nearly all solved"}
 ENDS_SAID = "(first and last three steps)"
 _ENDING = "liverl/endings/"  # metrics of verl's steps: how many trials became what
-_TRAINED, _LEFT = ("trained", "zeroed"), ("masked", "dropped")  # words of ``agents.endings``
+_TRAINED = ("trained", "zeroed")  # words of ``agents.endings``, as in ``NOT_TRAINED``
 _STREAMED = "fully_async/"  # a metric of trainers that take a trial which is not trained with the reward 0
 _APART = 0.1  # of all trials: means of shares that differ by more cannot be compared
 # A verdict that a version of this program has written behind the two means.
@@ -126,7 +127,7 @@ class RewardHistory:
 
 def trained_in(values: Mapping[str, float]) -> Trained | None:
     """How many trials of a step were trained, by its metrics; None where they do not say it, or are no counts."""
-    counts = [values.get(f"{_ENDING}{word}") for word in (*_TRAINED, *_LEFT)]
+    counts = [values.get(f"{_ENDING}{word}") for word in (*_TRAINED, *NOT_TRAINED)]
     known = [int(count) for count in counts if count is not None and math.isfinite(count)]
     if len(known) < len(counts) or not sum(known):
         return None

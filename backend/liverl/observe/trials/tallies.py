@@ -96,8 +96,8 @@ class Tally:
         if head.cause and head.outcome:
             told = f"{head.cause} {head.outcome}"
             self.endings[told] = self.endings.get(told, 0) + 1
-        if head.reward is not None and head.counts:
-            self.reward_sum += head.reward
+        if (reward := head.counted_reward) is not None:
+            self.reward_sum += reward
             self.rewards += 1
         if head.state == "finished" and head.rewrites is not None:
             self.sessions += 1

@@ -326,6 +326,7 @@ def _assemble(
     finished = moment(document.get("finished_at"))
     if finished is None and began:
         finished = max((t.started_at or 0.0) + (t.seconds or 0.0) for t in turns)
+    exception = _exception(document.get("exception_info"))
     replicas = tuple(dict.fromkeys(t.replica for t in turns if t.success and t.replica is not None))
     return Trajectory(
         name=path.name,
@@ -340,12 +341,12 @@ def _assemble(
         model=next((t.model for t in turns if t.model), None),
         policy_version=_int(document.get("policy_version")),
         ended_by=document["ended_by"] if isinstance(document.get("ended_by"), str) else None,
-        exception=_exception(document.get("exception_info")),
+        exception=exception,
         error=error_type(document),
         kind=_kind(config),
         validated=_int(config.get("validation_after_step")),
         model_seconds=_model_seconds(turns),
-        **_ending(document, _exception(document.get("exception_info")) or ""),
+        **_ending(document, exception or ""),
         overridden=_overridden(turns, document, session),
         told_turns=count(document.get("turns")),
         flags=(
