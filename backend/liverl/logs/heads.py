@@ -30,8 +30,9 @@ _STYLES = tuple(
         r"(?:[^\n]{0,60}? )?(?=NCCL (?:INFO|WARN|VERSION))",
         # LiteLLM: "00:16:46 - LiteLLM Proxy:ERROR: file.py:12 - "
         rf"{_CLOCK} - [\w ]{{1,40}}:{_WORD}: (?:{_FILE}:\d+ - )?",
-        # loguru: "2026-11-21 00:02:09.570 | ERROR    | module:function:12 - "
-        rf"{DATED} \| {_WORD} *\| (?:[^\s|]{{1,200}} - )?",
+        # loguru: "2026-11-21 00:02:09.570 | ERROR    | module:function:12 - "; and what FastChat keeps of a stream:
+        # "2026-11-21 00:02:09 | ERROR | stderr | "
+        rf"{DATED} \| {_WORD} *\| (?:(?P<stream>std(?:out|err)) \| |[^\s|]{{1,200}} - )?",
         # Hydra: "[2026-11-21 00:02:09,570][name][ERROR] - "
         rf"\[{DATED}\](?:\[[^\]\n]{{0,80}}\]){{0,2}} ?- ?",
         # Python's logging, Ray, most others: "2026-11-21 00:02:09,570\tERROR worker.py:12 -- ", "... - name - INFO - "
@@ -89,6 +90,8 @@ def parse_head(text: str) -> LineHead:
         return LineHead("", moment_of(late) if late is not None else None, level, "", text)
     moment, named = moment_of(match), match.groupdict()
     rest = text[match.end() :]
+    if named.get("stream"):  # its level tells the stream alone
+        level = None
     if level is None and rest:
         level = level_of_text(rest)
     return LineHead(match.group(), moment, level, named.get("process") or "", rest)

@@ -1,7 +1,7 @@
 """Log lines that are JSON objects, as the lines of text which they stand for. Pure.
 
 ``{"log": "text\\n", "stream": "stderr", "time": "..."}`` is a line of a container that Docker's ``json-file`` driver
-keeps. ``{"level": "error", "ts": ..., "msg": "...", "stacktrace": "..."}`` and alike are of structured loggers: those
+keeps, and ``{"textPayload": "text", ...}`` one in an export of Google's logging. ``{"level": "error", "ts": ..., "msg": "...", "stacktrace": "..."}`` and alike are of structured loggers: those
 of Go (zap, slog), Node.js (pino), Python (structlog, python-json-logger), and LiteLLM with ``json_logs``.
 """
 
@@ -64,8 +64,10 @@ def json_parts(line: str) -> list[str]:
 
 
 def _of_container(fields: Mapping[str, Any]) -> list[str] | None:
-    written = fields.get("log")
-    if not isinstance(written, str) or "stream" not in fields:
+    """What a container wrote: Docker's own files, and what Google's and other collectors keep of its lines, whose
+    severity tells the stream alone."""
+    written = fields.get("log") if "stream" in fields else fields.get("textPayload")
+    if not isinstance(written, str):
         return None
     stamp = _stamp(fields)
     return [f"{stamp}{line}" for line in written.rstrip("\r\n").split("\n")]

@@ -1,5 +1,5 @@
-"""Splits off what other programs put before a process's line: containers, stamps of collectors, ``srun -l``, Ray, vLLM
-and ranks, in any order and nesting. Pure.
+"""Splits off what other programs put before a process's line: containers, stamps of collectors, the journal,
+``srun -l``, MPI, Ray, vLLM and ranks, in any order and nesting. Pure.
 
 ``vllm-1  | 2025-07-03T14:20:51.565Z 0: (vLLMHttpServer pid=4547, ip=10.0.0.1) (EngineCore pid=4736) [rank0]: text``
 """
@@ -17,6 +17,10 @@ _BAR = late_pattern(r"[^|\n]{0,120}?\d{1,3}%\|[^|\n]{0,200}\| ?[^\s\[]{1,40} \[[
 _LINK = late_pattern(
     # docker compose: "vllm-1  | "
     r"(?P<container>[A-Za-z0-9][\w.-]{0,80}?(?:[-_]\d+ +| {2,}))\| "
+    # kubectl logs --prefix: "[pod/trainer-0/main] "
+    r"|\[(?P<pod>pod/[\w.-]{1,120}/[\w.-]{1,80})\] "
+    # mpirun --tag-output: "[1,3]<stderr>:"
+    r"|\[\d{1,8},(?P<place>\d{1,6})\]<std(?:out|err|diag)>: ?"
     # docker logs -t, kubectl logs --timestamps, and the files of containerd: "2025-07-03T14:20:51.565Z stderr F "
     rf"|(?=\d{{4}}-\d\d-\d\dT){DATED}(?<=[Z\d]) (?:std(?:out|err) [FP] )?"
     # the build of an image by BuildKit: "#12 98.31 "
@@ -32,6 +36,14 @@ _LINK = late_pattern(
     r"(?:, *ip=[^(),\s]+)?|autoscaler \+[\dhms]+)\)(?:\[0?m)? ?"
     # torch and torchrun: "[rank0]: ", "[default0]:"
     r"|\[(?P<rank>[A-Za-z_]{1,30}\d{1,6})\]: ?"
+)
+# journalctl, of programs that run what is served or trained, not of the daemons of a host: "Nov 24 03:01:16 node7
+# vllm[8052]: ", "2026-11-24T03:01:16+00:00 node7 python3[8052]: " behind its stamp
+_RUNS = r"(?:python[\d.]{0,8}|vllm|sglang|ray|torchrun|accelerate|deepspeed|uvicorn|litellm|uv|bash|sh|[\w-]{1,60}\.(?:sh|py))"
+_JOURNAL = late_pattern(
+    r"(?:(?P<name>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"(?:\.(?P<fraction>\d{1,9}))? )?"
+    rf"(?:[\w.-]{{1,80}} )??(?P<program>{_RUNS})\[\d{{1,10}}\]: ?"
 )
 _RANK = late_pattern(r"(?:\brank=|rank)(\d{1,6})\b")
 _AUTOSCALER = "autoscaler"
@@ -58,7 +70,18 @@ def split_prefixes(line: str) -> PrefixChain:
     if bar is not None and _LINK.match(line, bar.end()) is not None:
         place = bar.end()
     named = False
-    while (match := _LINK.match(line, place)) is not None and match.end() > place:
+    journal = "]: " in line[:200] or line[:200].endswith("]:")
+    while True:
+        match = _LINK.match(line, place)
+        if match is None or match.end() == place:
+            match = _JOURNAL.match(line, place) if journal else None
+            if match is None:
+                break
+            journal = False
+            moment = moment or moment_of(match)
+            names.append(match["program"])
+            place = match.end()
+            continue
         group = match.lastgroup
         if group == "process":
             named = True
@@ -72,6 +95,8 @@ def split_prefixes(line: str) -> PrefixChain:
             named = True
         elif group == "container":
             names.append(match["container"].strip())
+        elif group in ("pod", "place"):
+            names.append(match[group])
         elif group == "step":
             names.append(match["step"])
         elif group == "rank":
