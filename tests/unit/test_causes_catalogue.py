@@ -28,7 +28,6 @@ ALSO: dict[str, set[str]] = {
     "urllib3-retries": {"host-unreachable"},  # noise in the same line wins
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
-    "optional-extension": {"module-of-version"},
     "ray-core-told-to-exit": {"ray-out-of-scope"},
     # counts only where nothing else is wrong
     "agent-not-installed": {"shell-command-missing"},

@@ -34,6 +34,8 @@ COUNTER = late_pattern(
     r"(\d{1,12})\s{0,8}(?:/|of)\s{0,8}(\d{1,12})\b",
     re.IGNORECASE,
 )
+# verl before 0.2, and what was made of it, as a step begins: "epoch 0, step 12"
+EPOCH_STEP = late_pattern(r"^epoch \d{1,6}, step (\d{1,12})$")
 OTHER_COUNTS = late_pattern(
     r"\b(?:eval|valid|test|warm|download|load|captur|epoch|prefill|decod|build|install|setup)", re.IGNORECASE
 )
@@ -63,6 +65,8 @@ SUBMITTED = late_pattern(r"Job '([^'\s]{1,200})' submitted successfully")
 ENDED = late_pattern(r"Job '([^'\s]{1,200})' (succeeded|failed|was stopped)")
 SLURM = late_pattern(r"^Submitted batch job (\d{1,12})\b")
 KUBERNETES = late_pattern(r"^([\w-]{0,20}job(?:\.[\w.-]{1,60})?/[\w.-]{1,200}) created\b")
+# kubectl removed it: it does not go on. "job.batch/train-7 deleted", "job.batch.volcano.sh "train-7" deleted"
+REMOVED = late_pattern(r'^([\w-]{0,20}job(?:\.[\w.-]{1,60})?)[/ ]"?([\w.-]{1,200}?)"? deleted\b')
 BACKGROUND = late_pattern(
     r"^nohup: (?:ignoring input|appending output)|^\++ (?:nohup|setsid|disown|tmux new\S* -d|screen -d)\b"
 )

@@ -404,6 +404,10 @@ class Listening:
             self._heard = True
             self._plain.add(int(match[1]))
             self._signs_at = end
+        elif (match := self._match(forms.EPOCH_STEP, text)) is not None:
+            self._heard = self._found["trains"] = True
+            self._plain.add(int(match[1]))
+            self._signs_at = end
         else:
             self._places(text, end)
             self._keys(text)
@@ -477,6 +481,8 @@ class Listening:
             self._job(Submitted("slurm", match[1]))
         elif (match := self._match(forms.KUBERNETES, text)) is not None:
             self._job(Submitted("kubernetes", match[1]))
+        elif (match := self._match(forms.REMOVED, text)) is not None:
+            self._jobs.pop(f"{match[1]}/{match[2]}", None)
 
     def _job(self, job: Submitted) -> None:
         self._jobs[job.id] = job

@@ -56,13 +56,15 @@ _TRANSCRIPT = re.compile(
     re.M,
 )
 _TRAINER = re.compile(
-    rb"\(TaskRunner pid=|main_ppo|\bverl[./ ]|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec"
+    rb"\((?:TaskRunner|main_task) pid=|main_ppo|\bverl[./ ]|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec"
 )
 # A server's own lines, which name the model's path among its arguments; a trainer's Ray puts a prefix before them.
 _SERVER = re.compile(
     rb"^(?:\(APIServer pid=\d+\) )?INFO [^\n]{0,60}(?:vLLM API server version|non-default args: )", re.M
 )
-_TRAINS = re.compile(rb"\(TaskRunner pid=|main_ppo|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec")
+_TRAINS = re.compile(
+    rb"\((?:TaskRunner|main_task) pid=|main_ppo|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec"
+)
 # By content, the most special first: a trainer's log has lines of its engines, too.
 _CONTENT = (
     (re.compile(rb"^# (?:HELP|TYPE) \w", re.M), Kind("Prometheus metrics", False)),
