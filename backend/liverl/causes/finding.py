@@ -36,7 +36,9 @@ class LogRecords(msgspec.Struct, frozen=True):
     ``served``: the byte of the last POST that was answered with 2xx, -1 without one; ``last_tracebacks``: offsets of
     the tracebacks behind which their process wrote nothing more; ``passed``: errors that the catalogue does not look
     for and that their process survived, the first of each kind, with the number of further ones (at least) as its
-    ``repeated``; ``passed_more``: whether there were further ones that are not counted, of these or of other kinds."""
+    ``repeated``; ``passed_more``: whether there were further ones that are not counted, of these or of other kinds;
+    ``named``: the last line, behind all signs of health, that names an exception or an error although neither its level
+    nor its form tells that it is one."""
 
     log: str
     records: tuple[Record, ...]
@@ -48,6 +50,7 @@ class LogRecords(msgspec.Struct, frozen=True):
     last_tracebacks: tuple[int, ...] = ()
     passed: tuple[Record, ...] = ()
     passed_more: bool = False
+    named: Record | None = None
 
 
 class Exit(msgspec.Struct, frozen=True):

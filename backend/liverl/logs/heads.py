@@ -32,7 +32,7 @@ _STYLES = tuple(
         rf"{_CLOCK} - [\w ]{{1,40}}:{_WORD}: (?:{_FILE}:\d+ - )?",
         # loguru: "2026-11-21 00:02:09.570 | ERROR    | module:function:12 - "; and what FastChat keeps of a stream:
         # "2026-11-21 00:02:09 | ERROR | stderr | "
-        rf"{DATED} \| {_WORD} *\| (?:(?P<stream>std(?:out|err)) \| |[^\s|]{{1,200}} - )?",
+        rf"{DATED} \| {_WORD} *\| (?:(?P<stream>std(?:out|err)) \|(?: |$)|[^\s|]{{1,200}} - )?",
         # Hydra: "[2026-11-21 00:02:09,570][name][ERROR] - "
         rf"\[{DATED}\](?:\[[^\]\n]{{0,80}}\]){{0,2}} ?- ?",
         # Python's logging, Ray, most others: "2026-11-21 00:02:09,570\tERROR worker.py:12 -- ", "... - name - INFO - "

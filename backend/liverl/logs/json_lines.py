@@ -1,8 +1,9 @@
 """Log lines that are JSON objects, as the lines of text which they stand for. Pure.
 
 ``{"log": "text\\n", "stream": "stderr", "time": "..."}`` is a line of a container that Docker's ``json-file`` driver
-keeps, and ``{"textPayload": "text", ...}`` one in an export of Google's logging. ``{"level": "error", "ts": ..., "msg": "...", "stacktrace": "..."}`` and alike are of structured loggers: those
-of Go (zap, slog), Node.js (pino), Python (structlog, python-json-logger), and LiteLLM with ``json_logs``.
+keeps, and ``{"textPayload": "text", ...}`` one in an export of Google's logging.
+``{"level": "error", "ts": ..., "msg": "...", "stacktrace": "..."}`` and alike are of structured loggers: those of Go
+(zap, slog), Node.js (pino), Python (structlog, python-json-logger), and LiteLLM with ``json_logs``.
 """
 
 from __future__ import annotations

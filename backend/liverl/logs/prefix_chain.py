@@ -39,7 +39,10 @@ _LINK = late_pattern(
 )
 # journalctl, of programs that run what is served or trained, not of the daemons of a host: "Nov 24 03:01:16 node7
 # vllm[8052]: ", "2026-11-24T03:01:16+00:00 node7 python3[8052]: " behind its stamp
-_RUNS = r"(?:python[\d.]{0,8}|vllm|sglang|ray|torchrun|accelerate|deepspeed|uvicorn|litellm|uv|bash|sh|[\w-]{1,60}\.(?:sh|py))"
+_RUNS = (
+    r"(?:python[\d.]{0,8}|vllm|sglang|ray|torchrun|accelerate|deepspeed|uvicorn|litellm|uv|bash|sh"
+    r"|[\w-]{1,60}\.(?:sh|py))"
+)
 _JOURNAL = late_pattern(
     r"(?:(?P<name>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,9}))? )?"

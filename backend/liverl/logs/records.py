@@ -77,6 +77,8 @@ _WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
 _FIRST_FRAME = late_pattern(r' {2}File "[^"\n]{1,400}", line \d{1,7}(?:, in [^\n]{1,200})?')
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _JSON = "\0json"  # behind the writer of lines in JSON: another process than the one whose bare lines stand beside them
+# The name of a logger behind its level, before the prefix of a process whose lines it keeps: "runner: (Worker pid=7) "
+_LOGGER = late_pattern(r"[A-Za-z_][\w.-]{0,60}: (?=[(\[])")
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
 _RAISES = late_pattern(
@@ -535,7 +537,9 @@ class RecordReader:
         if not self._wrappers.seen and (known := self._lines.get(raw)) is not None:
             self._next(known, start)
             return
-        line, repeated = repeated_in(colourless(last_state(raw).decode("utf-8", "replace")).rstrip())
+        line, repeated = repeated_in(
+            colourless(last_state(raw.lstrip(b"\0")).decode("utf-8", "replace")).rstrip()
+        )
         parts = [(part, part is not piece) for piece in _pieces(line) for part in json_parts(piece)]
         for part, json in parts:
             parsed = _Line(*self._parsed(part), repeated, json=json)
@@ -598,6 +602,8 @@ class RecordReader:
         head = parse_head(chain.text)
         if head.head and head.text[:1] in ("(", "["):
             chain, head = _behind(chain, head, head.text, head.head)
+        elif head.head and (logger := _LOGGER.match(head.text)) is not None:
+            chain, head = _behind(chain, head, head.text[logger.end() :], head.head)
         if not self._wrappers.seen and BEGINS not in head.text:
             return chain, head
         rest = self._wrappers.stripped(head.text)

@@ -16,6 +16,9 @@ _FRAME = re.compile(
 )
 # As Ray's and Abseil's handlers of signals print it, with the Unix time
 _SIGNAL = re.compile(r"\b(SIG(?:TERM|INT|HUP)) received at time=(\d{9,11})\b")
+# vLLM's handler of a signal that asks it to stop while it starts: nobody pressed Ctrl-C. That is the last frame.
+_ASKED = re.compile(r'raise KeyboardInterrupt\("terminated"\)')
+_HANDLER = "signal_handler"
 SILENT_S = 120.0  # seconds without a line that a start does not take where nothing is loaded or built
 _RAY = (
     "Read raylet.out and gcs_server.out in the session's folder (/tmp/ray/session_latest/logs). Usual reasons: Ray "
@@ -79,10 +82,21 @@ def interrupted_start(cause: Explanation, traceback: str, last: float | None) ->
     found = next((one for one in _WAITS if one[0].search(traceback)), None)
     if found is None and not frames:
         return cause
+    if frames and frames[-1]["name"] == _HANDLER:
+        frames.pop()
     deepest = frames[-1] if frames else None
     where = "" if deepest is None else f" ({deepest['path']}:{deepest['line']} in {deepest['name']})"
     name = found[1] if found is not None else f"{deepest['name'] if deepest is not None else 'a call'}"
     since = f" since {clock(last)}" if last is not None else ""
+    if _ASKED.search(traceback) is not None:
+        return msgspec.structs.replace(
+            cause,
+            title="SIGTERM ended vLLM's server while it started",
+            cause=f"The server was asked to stop before it was up: its log has no error, and it was in {name}{where}.",
+            fix="Look for who stopped it: a user, a script that waited too short a time for the server, a time limit, "
+            "or a parent process that ended. Give the start more time if it loads or compiles.",
+            command="",
+        )
     return msgspec.structs.replace(
         cause,
         id=HANG_AT_START,

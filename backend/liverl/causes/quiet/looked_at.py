@@ -13,16 +13,17 @@ from liverl.util.late_pattern import late_pattern
 # A line that is looked at contains one of these, and matches ``LOOKED_AT``: to search for texts is quicker.
 NEEDLES = tuple(
     (
-        b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created; deleted;"
-        b"nohup;+ ;xhausted;used up;*** [;'epoch';XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;"
-        b"status;actor_rollout;main_;verl.trainer;TrainRayActor"
+        b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created;"
+        b" deleted;nohup;+ ;xhausted;used up;*** [;'epoch';XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;"
+        b"inished;code;status;actor_rollout;main_;verl.trainer;TrainRayActor"
     ).split(b";")
 )
 LOOKED_AT = late_pattern(
     rb"tep[:=#\[ ]|train_steps |teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|"
     rb"val_only|"
     rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
-    rb"Job '|Job submission|Submitted batch| (?:created|deleted)|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
+    rb"Job '|Job submission|Submitted batch| (?:created|deleted)|"
+    rb"nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
     rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
     rb"real[\t ]|'epoch': |"
     rb"exit|Exit|EXIT|finished|\*\*\* \[|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|"

@@ -31,8 +31,14 @@ REPEATED_BYTES = 1 << 17  # bytes of the beginning and of the end of a run of re
 LATER_BEGIN, LATER_END = 1 << 14, 1 << 16  # and of those behind a long one, up to the next sign of health
 MOST_BETWEEN = 10  # bare lines of a traceback between one in JSON and one that is read
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
+_ZEROS = late_pattern(rb"\0{16,}")
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
+# An exception with its message, or the word of a level, within a line of another level or of none
+NAMES_ERROR = late_pattern(
+    r"(?:^|[\s(\[|])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
+    r"|(?:^|[\s(\[|])(?:ERROR|FATAL|CRITICAL)\]?: \S"
+)
 _ANSWER = b'" 2'
 _POST = '"POST /'
 _ROUTED_POST = "http_request{method=POST "  # of SGLang's router
@@ -135,6 +141,7 @@ class _Reading:
         self._kept = Kept(MOST_AFTER, self._has_needle)
         self._before = Kept(MOST_BEFORE, self._has_needle)
         self._passed = Passed()
+        self._named: Record | None = None  # the last line since the last healthy sign that names an error
         # The last one, or its line and where that begins
         self._healthy: Record | tuple[int, bytes] | None = None
         self._step: Record | None = None  # the last metrics of a step
@@ -312,6 +319,8 @@ class _Reading:
 
     def _sign(self, signs: int, offset: int) -> None:
         self._alive += signs
+        if self._named is not None and self._named.offset < offset:
+            self._named = None
         self._passed.more = self._passed.more or self._flooded > 0 or self._kept.left_out > 0
         self._flooded = 0
         self._repeats_most = REPEATED_BYTES, REPEATED_BYTES
@@ -355,6 +364,8 @@ class _Reading:
                 self._step = record  # the whole log survived what is above it, whoever answers later
             return
         matters = record.level in ("warning", "error") or record.kind != "line"
+        if not matters and NAMES_ERROR.search(record.text):
+            self._named = record
         if not matters and not self._has_needle(record):
             return
         alive = self._alive_at(record.offset)
@@ -402,6 +413,7 @@ class _Reading:
             served=self._served,
             passed=self._passed.all(),
             passed_more=self._passed.more,
+            named=self._named,
         )
 
 
@@ -432,6 +444,6 @@ def _behind(run: re.Pattern[bytes], codes: bytes, place: int, last: int) -> int:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Whether the beginning of a file is no text. A log that was cut while it was written may begin with zeros."""
-    sample = data[:SAMPLE].lstrip(b"\0")
+    """Whether the beginning of a file is no text. A log that was cut while it was written has zeros there."""
+    sample = _ZEROS.sub(b"", data[:SAMPLE].lstrip(b"\0"))
     return len(sample.translate(None, _TEXT)) * 20 > len(sample)

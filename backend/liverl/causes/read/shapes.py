@@ -68,10 +68,12 @@ _OF_LEVEL_INFO = (
 _INFO = late_pattern(_OF_LEVEL_INFO)
 # It ends what its writer has written above it, and so is read like a bare one, while that may go on
 _INFO_OF_RAY = late_pattern(_OF_RAY.replace(b")?+", b")") + _OF_LEVEL_INFO)
-# Of level info, and yet of an exception: a program that keeps the lines of another one logs all of them alike. The
-# source lines of its frames go on with what is read.
+# Of level info, and yet of an exception or an error: a program that keeps the lines of another one logs all of them
+# alike. The source lines of its frames go on with what is read.
 _EXCEPTION = late_pattern(
-    rb"Traceback \(most recent|\bFile \"|(?:^|[\s:|\]])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:: |$)"
+    rb"Traceback \(most recent|\bFile \""
+    rb"|(?:^|[\s:|\]])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:: |$)"
+    rb"|[\s(\[|](?:ERROR|FATAL|CRITICAL)\]?: "
 )
 _OF_SOURCE = late_pattern(rb"(?:INFO|DEBUG)\b[\s:|-]{1,3}[\w.]{1,80}(?: -|:|\]| \|) {3,}\S")
 _EVENT = late_pattern(

@@ -27,6 +27,7 @@ _SOURCES = late_pattern(
     r"|(ray)/(?:_private|_raylet|util|exceptions|actor|dashboard|serve|train)"
     r"|(openrlhf|slime|areal|roll|swift|llamafactory|trl|skyrl_train)/(?:backends|cli|datasets|distributed|engine|extras"
     r"|generate|infra|inference_engines|llm|models|pipeline|plugins|ray|rollout|scripts|train|trainer|utils|workers|workflow)"
+    r"|(atb_llm|mindie_llm)/(?:\w{1,40}/){0,4}\w{1,60}\.py$"  # MindIE's, below /usr/local/Ascend
     r"|(transformers|deepspeed|accelerate|peft|flash_attn|mbridge)/(?:src/)?(?:models|runtime|utils|core|tuners|ops)"
     r")"
 )

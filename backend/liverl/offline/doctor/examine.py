@@ -25,6 +25,7 @@ from liverl.offline.doctor.inputs import Input, collect, exit_of, removed_of
 from liverl.offline.doctor.interrupted import of_a_start
 from liverl.offline.doctor.kinds import PACKED
 from liverl.offline.doctor.moments import When, moments
+from liverl.offline.doctor.named_errors import errors_named
 from liverl.offline.doctor.passed_errors import errors_passed
 from liverl.offline.doctor.reading import Reading, read_logs
 from liverl.offline.doctor.recovered import (
@@ -138,7 +139,8 @@ def examine(
     told = {row_of(one.id) for one in verdict.explanations}
     passed = errors_passed(reading.records, verdict, matcher)
     untold = ends_untold(reading.records, verdict, matcher)
-    quoted = [one for one in (passed, untold) if one is not None]
+    named = errors_named(reading.records, verdict)
+    quoted = [one for one in (passed, untold, named) if one is not None]
     of_ray = (
         None if run is not None or verdict.explanations else only_of_ray(log.log for log in reading.records)
     )

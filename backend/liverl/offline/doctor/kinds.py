@@ -100,6 +100,8 @@ _CONTENT = (
     (re.compile(rb"oom-kill:|Out of memory: Killed process|NVRM: Xid"), Kind("kernel log", True)),
 )
 _SLURM = re.compile(rb"^(?:slurmstepd(?:-[^\s:]{1,64})?|srun|slurm_script|sbatch): ", re.M)
+# A log that was cut while its writer went on, at another place than its beginning, has a run of zeros in it.
+_ZEROS = re.compile(rb"\0{16,}")
 _OWN_LOG = re.compile(r"[\w-]+\.\d+\.log$")
 # Of a file in a form that is not read, whose content cannot tell
 _MAY_BE_LOG = re.compile(
@@ -118,6 +120,7 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
         return Kind("text in UTF-16; convert it first: iconv -f utf-16 -t utf-8", False, True)
     # A log that was emptied while its writer went on begins with zeros.
     head = head.lstrip(b"\0") or tail.lstrip(b"\0") or head
+    head = _ZEROS.sub(b"", head) or head
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
     data = _DATA[".tar"] if ".tar." in name.lower() else _DATA.get(suffix)
     if b"\0" in head or len(_CONTROL.findall(head)) * 20 > len(head):

@@ -16,6 +16,7 @@ from liverl.offline.doctor.ended_anyhow import ENDED_ANYHOW, RAY_ONLY
 from liverl.offline.doctor.examine import Examination
 from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
+from liverl.offline.doctor.named_errors import NAMED
 from liverl.offline.doctor.passed_errors import PASSED
 from liverl.util import redact
 from liverl.util.ages import ago, clock
@@ -23,7 +24,7 @@ from liverl.util.ages import ago, clock
 Severity = Literal["info", "warning", "critical"]
 WIDTH = 100  # columns at most
 KINDS = 4  # of the files that are not listed one by one
-QUOTED = (PASSED, ENDED_ANYHOW)  # notes of which the lines are shown
+QUOTED = (PASSED, ENDED_ANYHOW, NAMED)  # notes of which the lines are shown
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
@@ -201,6 +202,11 @@ def _clean(examination: Examination) -> str:
         found, but = "no failure was found", "; the logs have errors that ended nothing (see the notes)"
     elif any(one.id == ENDED_ANYHOW for one in examination.notes):
         found, but = "no failure was found", "; actors or nodes of Ray ended, meant to or not (see the notes)"
+    elif any(one.id == NAMED for one in examination.notes):
+        found, but = (
+            "no failure was found",
+            "; something may have failed: a line names an error (see the notes)",
+        )
     elif any(one.id == RAY_ONLY for one in examination.notes):
         found, but = "no failure was found", "; only logs of Ray itself were read (see the notes)"
     if not earlier:
