@@ -9,6 +9,7 @@ import msgspec
 
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.inputs.going_on import without_outlived
+from liverl.causes.inputs.started_again import without_earlier_starts
 from liverl.causes.match import Matcher, whole
 from liverl.causes.verdict.judge import SYMPTOMS, judge
 from liverl.causes.verdict.unexplained import REQUESTS_FAILED, UNEXPLAINED, is_doubtful
@@ -54,7 +55,9 @@ def _is_replaced(log: LogRecords, last: Mapping[str, int]) -> bool:
 def _judge(logs: Sequence[LogRecords], exits: Sequence[Exit], matcher: Matcher | None) -> Verdict:
     """Where it is not known how the processes ended, an error in the middle of a log that goes on as before is no
     cause, nor is a request that failed there a symptom. Whether a log goes on takes reading it again, so that it is
-    only asked where the verdict hangs on it."""
+    only asked where the verdict hangs on it. Likewise an error of a start of a server before one that came to serve."""
+    if not exits:
+        logs = [without_earlier_starts(log) for log in logs]
     verdict = judge(logs, exits, matcher)
     told = verdict.symptoms if verdict.cause is None else (verdict.cause,)
     if exits or not any(one.id == REQUESTS_FAILED or is_doubtful(one.id, matcher) for one in told):

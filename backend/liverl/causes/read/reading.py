@@ -36,7 +36,7 @@ _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
 # An exception with its message, or the word of a level, within a line of another level or of none
 NAMES_ERROR = late_pattern(
-    r"(?:^|[\s(\[|])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
+    r"(?:^|(?<!status:)[\s(\[|])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
     r"|(?:^|[\s(\[|])(?:ERROR|FATAL|CRITICAL)\]?: \S"
 )
 _ANSWER = b'" 2'
