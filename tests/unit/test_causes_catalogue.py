@@ -26,6 +26,7 @@ BY_ID = by_id()
 ALSO: dict[str, set[str]] = {
     # noise in the same line wins
     "urllib3-retries": {"host-unreachable"},  # noise in the same line wins
+    "hub-tries-again": {"host-unreachable"},
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
     "ray-core-told-to-exit": {"ray-out-of-scope"},

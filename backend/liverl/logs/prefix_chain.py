@@ -32,7 +32,7 @@ _LINK = late_pattern(
     # (some logs have lost the escape of "\x1b[36m" around it)
     r"|(?:\[[\d;]{1,8}m)?\((?P<process>(?:[^()\n]{0,100}?(?:\([^()\n]{0,80}"
     r"(?:\([^()\n]{0,80}\)[^()\n]{0,20})?\)[^()\n]{0,20})? )?"
-    r"pid=\d{1,10}(?:, *ip=[^(),\s]+)?|(?:raylet|gcs_server|log_monitor|dashboard)"
+    r"pid=(?:\d{1,10}|raylet|gcs_server)(?:, *ip=[^(),\s]+)?|(?:raylet|gcs_server|log_monitor|dashboard)"
     r"(?:, *ip=[^(),\s]+)?|autoscaler \+[\dhms]+)\)(?:\[0?m)? ?"
     # torch and torchrun: "[rank0]: ", "[default0]:"
     r"|\[(?P<rank>[A-Za-z_]{1,30}\d{1,6})\]: ?"

@@ -22,7 +22,7 @@ _HANDLED = late_pattern(
     r"Exception in ASGI application|Error handling request|(?:Task|Future) exception was never retrieved|"
     # LiteLLM's records, without their head
     r"litellm\.proxy\.[\w.]{1,80}\(\): Exception occured - |^litellm\.\w{1,40}Error: |LiteLLM\.LoggingError|"
-    r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call|"
+    r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call|Error when executing tool: |"
     # vLLM's servers and parsers of tool calls, 0.6 to 0.24
     r"Error in (?:preprocessing prompt inputs|applying chat template|(?:chat )?completion stream|message stream|"
     r"token generation stream|streaming tool call|parser creation|create_messages|count_tokens)|"

@@ -77,6 +77,11 @@ def judge(
     """
     known = bool(exits) or failed_anyway
     moments = _without_stops([m for m in timeline(logs, matcher) if m.record.kind != "healthy"])
+    if not known:
+        ends = {log.log: log.last.end for log in logs if log.last is not None}
+        moments = [
+            replace(m, survived=True) if _went_on_behind(m, ends.get(m.log, 0)) else m for m in moments
+        ]
     hits = [(m, match) for m in moments for match in causes_of(m)]
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
@@ -231,6 +236,14 @@ def _went_well(moment: Moment) -> bool:
     """Whether its log ends with a sign of health. That of vLLM's server may do so after a record which tells that a
     process of its engine ended: it answers some requests without one, and prints the throughput of the last seconds."""
     return moment.outlived and not any("answers-on" in match.signature.facts for match in moment.matched)
+
+
+def _went_on_behind(moment: Moment, end: int) -> bool:
+    """Whether a program only warned of an exception that it had caught, and its log goes on: it did without what it
+    could not have. ``end``: of the log."""
+    record = moment.record
+    warned = record.kind == "traceback" and record.level == "warning" and not moment.ended
+    return warned and end - record.end > NEAR_THE_END
 
 
 def _mentioned(moment: Moment, match: Match) -> bool:
