@@ -83,6 +83,7 @@ _BLANK = LineHead("", None, None, "", "")
 _TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
 _RAISES = late_pattern(
     r"(?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failed)(?::|$)"
+    r"|(?:[a-z_]\w*\.){1,12}[A-Z]\w*: "
 )
 
 

@@ -141,7 +141,7 @@ class _Reading:
         self._kept = Kept(MOST_AFTER, self._has_needle)
         self._before = Kept(MOST_BEFORE, self._has_needle)
         self._passed = Passed()
-        self._named: Record | None = None  # the last line since the last healthy sign that names an error
+        self._named: Record | None = None  # the last line that names an error
         # The last one, or its line and where that begins
         self._healthy: Record | tuple[int, bytes] | None = None
         self._step: Record | None = None  # the last metrics of a step
@@ -319,8 +319,6 @@ class _Reading:
 
     def _sign(self, signs: int, offset: int) -> None:
         self._alive += signs
-        if self._named is not None and self._named.offset < offset:
-            self._named = None
         self._passed.more = self._passed.more or self._flooded > 0 or self._kept.left_out > 0
         self._flooded = 0
         self._repeats_most = REPEATED_BYTES, REPEATED_BYTES
@@ -403,6 +401,9 @@ class _Reading:
         sign = self._parsed(self._healthy) if isinstance(self._healthy, tuple) else self._healthy
         healthy = {one.offset: one for one in (sign, self._step) if one is not None}
         records = [*before, *self._kept.all(), *healthy.values()]
+        named = self._named
+        if named is not None and self._alive > self._alive_at(named.offset):
+            named = None
         return LogRecords(
             log=shown,
             records=tuple(sorted(records, key=lambda record: record.offset)),
@@ -413,7 +414,7 @@ class _Reading:
             served=self._served,
             passed=self._passed.all(),
             passed_more=self._passed.more,
-            named=self._named,
+            named=named,
         )
 
 

@@ -73,6 +73,7 @@ _INFO_OF_RAY = late_pattern(_OF_RAY.replace(b")?+", b")") + _OF_LEVEL_INFO)
 _EXCEPTION = late_pattern(
     rb"Traceback \(most recent|\bFile \""
     rb"|(?:^|[\s:|\]])(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:: |$)"
+    rb"|: (?:[a-z_]\w{0,60}\.){1,8}[A-Z]\w{0,60}: "
     rb"|[\s(\[|](?:ERROR|FATAL|CRITICAL)\]?: "
 )
 _OF_SOURCE = late_pattern(rb"(?:INFO|DEBUG)\b[\s:|-]{1,3}[\w.]{1,80}(?: -|:|\]| \|) {3,}\S")
