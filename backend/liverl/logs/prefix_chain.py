@@ -73,7 +73,7 @@ def split_prefixes(line: str) -> PrefixChain:
     if bar is not None and _LINK.match(line, bar.end()) is not None:
         place = bar.end()
     named = False
-    journal = "]: " in line[:200] or line[:200].endswith("]:")
+    journal = line.find("]:", 0, 200) > 0
     while True:
         match = _LINK.match(line, place)
         if match is None or match.end() == place:
