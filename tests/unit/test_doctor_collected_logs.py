@@ -199,3 +199,34 @@ def test_a_job_that_its_script_removed_again_does_not_go_on(tmp_path: Path) -> N
     ]
     assert titles[:2] == [[], []]
     assert "only submitted the Kubernetes job job.batch/train-7" in titles[2][0]
+
+
+KILLED = """\
+[2026-08-01 22:25:30] server_args=ServerArgs(model_path='org/policy', port=30000, custom_sigquit_handler=None)
+[2026-08-01 22:25:31] Load weight begin. avail mem=97.74 GB
+{}/lib/python3.12/multiprocessing/resource_tracker.py:279: UserWarning: resource_tracker: There appear to be 1 leaked \
+semaphore objects to clean up at shutdown
+  warnings.warn('resource_tracker: There appear to be %d '
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        ("", ["ended-before-up"]),
+        ("[2026-08-01 22:26:30] The server is fired up and ready to roll!\nINFO:     Shutting down\n", []),
+        ("INFO:     Application startup complete.\n", []),
+        ("[2026-08-01 22:26:30] SIGTERM received, drains\n", []),
+    ],
+    ids=["without a word", "in order", "after it served", "by a signal that it tells"],
+)
+def test_a_server_that_was_gone_before_it_was_up_was_ended(
+    tmp_path: Path, between: str, found: list[str]
+) -> None:
+    (tmp_path / "a.log").write_text(KILLED.format(between))
+    assert [one.id for one in examine([tmp_path / "a.log"]).verdict.explanations] == found
+
+
+def test_a_program_that_is_no_server_may_leave_semaphores_behind(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(KILLED.format("").partition("\n")[2])
+    assert examine([tmp_path / "a.log"]).verdict.explanations == ()

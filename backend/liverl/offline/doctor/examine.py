@@ -40,6 +40,7 @@ from liverl.offline.doctor.scope import as_files, scope
 from liverl.offline.doctor.stacks import of_stacks
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
+from liverl.offline.doctor.unserved import unserved
 from liverl.offline.doctor.verdicts import evidence_of, joined, row_of, with_left_out, with_removed
 from liverl.offline.run_rules import catalogue_of
 from liverl.util.plural import quantity
@@ -123,6 +124,9 @@ def examine(
     left_out = _left_out(inputs.left_out, files, trials, missed)
     calls_read = any(calls_are_read(read.status.newest) for read in trials)
     verdict = located(joined(verdict, judged, failed, silent, matcher, calls_read=calls_read))
+    ended = None if run is not None or verdict.explanations else unserved(reading.records)
+    if ended is not None:
+        verdict = msgspec.structs.replace(verdict, symptoms=(ended,))
     if hung is not None:
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
