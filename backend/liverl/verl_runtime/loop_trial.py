@@ -13,7 +13,7 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from liverl.verl_runtime.kinds.rewards import as_reward, reward_error
 from liverl.verl_runtime.pictures import refuse_pictures
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.silence import silence
+from liverl.verl_runtime.stalls import STALLS
 from liverl.verl_runtime.step_endings import StepEndings, of_step
 from liverl.verl_runtime.tokens import Divergence, Row
 
@@ -58,6 +59,7 @@ _VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _SCORING = "_compute_score"  # verl's worker asks for the reward of a trial in a method of this name
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_OWN_CLOCK_S = 3600.0  # seconds after a trial's time when its session ends if nobody has ended it
 _NAME = 40  # characters of a trial's name before its hash: with it fewer than the 63 of a pod's name
 # What verl adds to a row for its own use.
 _VERLS = frozenset(("raw_prompt", "global_steps", "uid", "session_id"))
@@ -454,11 +456,26 @@ class _Ran:
 
 async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _Ran:
     """Run the agent, and end its session."""
-    settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
     name, directory, facts = _begin(attempt)
+    with STALLS.watched(name) as held_up:
+        return await _run_in(attempt, carrier, tools, name, directory, facts, held_up)
+
+
+async def _run_in(
+    attempt: _Attempt,
+    carrier: Carrier,
+    tools: RunTools | None,
+    name: str,
+    directory: Path,
+    facts: dict[str, Any],
+    held_up: Callable[[], float],
+) -> _Ran:
+    """As ``_run``, in the directory of the trial. ``held_up``: see ``Trial``."""
+    settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
     conversation = Conversation(messages=list(prompt.messages))
     started, began = time.time(), clocks.ran()
     deadline = began + rules.seconds
+    kind = KINDS[prompt.kind]
     trial, result, failed = None, Result(), None
     try:
         limits = Limits(
@@ -466,7 +483,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
             max_turns=settings.max_turns,
             disable_tools=rules.disable_tools,
             max_consecutive_no_tool=rules.max_consecutive_no_tool,
-            seconds=rules.seconds,
+            seconds=rules.seconds + (_OWN_CLOCK_S if kind.timed_here else 0.0),
         )
         line = await carrier.begin(name, directory, limits)
         refuse_pictures(prompt.kind, prompt.messages)
@@ -484,8 +501,9 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
             lengths=settings.lengths,
             tools=tools,
             place=attempt.place,
+            held_up=held_up,
         )
-        result = await KINDS[prompt.kind].run(trial, carrier, conversation)
+        result = await kind.run(trial, carrier, conversation)
         failed = result.failed
     except TrialFailed as error:
         failed = error
@@ -496,7 +514,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
     replies = max(len(conversation.replies), counters.get("num_calls", 0))
     if failed is None:
         failed = carried.lost
-    if failed is None and not carried.rows and clocks.ran() >= deadline:
+    if failed is None and not carried.rows and clocks.ran() >= deadline + held_up():
         failed = out_of_time(
             rules
         )  # its session refused it from then on, and the agent has taken that for its end
