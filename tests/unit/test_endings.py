@@ -89,6 +89,7 @@ JUDGED: list[tuple[Ended, Session, Cause]] = [
     (FAILED, after(refused_no_tool=1), "limit"),
     # What was too long may have been said shorter.
     (DONE, after(context_overflow=2), "done"),
+    (DONE, after(context_overflow=2, too_long=1), "limit"),  # it was not: this was its last request
     (DONE, after(refused_tokens=2), "done"),
     (FAILED, after(context_overflow=2), "limit"),
     (FAILED, after(refused_tokens=1), "limit"),

@@ -272,11 +272,12 @@ class Files:
         )
 
 
-def failure(error: BaseException) -> dict[str, str]:
-    """The exception part of result.json for an error that was raised after the trial's last turn."""
+def failure(error: BaseException, at: float | None = None) -> dict[str, str]:
+    """The exception part of result.json for an error that was raised after the trial's last turn. ``at``: Unix seconds,
+    None: now."""
     first = _behind(error)
     named = first if isinstance(first, TrialFailed) else TrialFailed(type(first).__name__, str(first))
-    return exception_info(named, _told(error))
+    return exception_info(named, _told(error), at)
 
 
 def _told(error: BaseException) -> str:
@@ -445,7 +446,8 @@ class _Ran:
     directory: Path
     facts: dict[str, Any]
     conversation: Conversation
-    started: float  # Unix seconds
+    started: float  # Unix seconds ...
+    ended_at: float  # ... of the agent's end, and then of its verifier's; how others end may be waited for after that
     divergences: Sequence[Divergence]
     trial: Trial | None
     result: Result
@@ -509,7 +511,7 @@ async def _run_in(
         failed = error
     except OSError as error:
         failed = files_error(error)
-    carried = await carrier.end()
+    carried, ended_at = await carrier.end(), time.time()
     counters = msgspec.to_builtins(carried.counters)
     replies = max(len(conversation.replies), counters.get("num_calls", 0))
     if failed is None:
@@ -531,6 +533,7 @@ async def _run_in(
         facts=facts,
         conversation=conversation,
         started=started,
+        ended_at=ended_at,
         divergences=tuple(carrier.divergences),
         trial=trial,
         result=result,
@@ -619,7 +622,9 @@ def _unverified(ran: _Ran, failed: TrialFailed) -> tuple[None, bool]:
 async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Outcome:
     """What becomes of an attempt. Its files are written, unless its reward is still to be computed."""
     settings, prompt = ran.attempt.settings, ran.attempt.prompt
+    began = clocks.ran()
     reward, verified = await _verified(ran)
+    ran.ended_at += clocks.ran() - began
     ended, conversation, all_rows = ran.ended, ran.conversation, ran.carried.rows
     left = settings.max_retries - ran.attempt.repeat if ended.again else 0
     what = outcome_of(ended.cause, settings.agent.endings, verified=verified, left=left, rows=bool(all_rows))
@@ -652,7 +657,7 @@ async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Ou
             tools=list(KINDS[prompt.kind].definitions(tools)),
             model=settings.served_model,
             started=ran.started,
-            finished=time.time(),
+            finished=ran.ended_at,
             exception=exception,
             facts={
                 "task_name": _task(prompt),
@@ -685,7 +690,7 @@ def _exception(ran: _Ran) -> dict[str, str] | None:
         return None
     if failed is None and ended.cause == "timeout":
         failed = out_of_time(ran.attempt.rules)
-    return failure(failed or TrialFailed("InfrastructureError", ended.why))
+    return failure(failed or TrialFailed("InfrastructureError", ended.why), ran.ended_at)
 
 
 def _log(outcome: Outcome, ran: _Ran) -> None:
