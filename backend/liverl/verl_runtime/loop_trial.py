@@ -170,7 +170,7 @@ class Outcome:
         }
         self.files.write(reward, plain(extras) if extras else None)
         self.recorded = True
-        self.counts.tell(self.ending, self.not_trained, self.asides)
+        self.counts.tell(self.ending, self.not_trained, self.asides, reward)
 
     def score(self, value: Any, extras: Mapping[str, Any] | None = None) -> None:
         """Write the files of the trial, once, with the reward that verl has computed; ``extras``: see ``record``.
