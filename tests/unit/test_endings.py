@@ -89,6 +89,7 @@ JUDGED: list[tuple[Ended, Session, Cause]] = [
     (FAILED, after(refused_no_tool=1), "limit"),
     # What was too long may have been said shorter.
     (DONE, after(context_overflow=2), "done"),
+    (DONE, after(context_overflow=2, too_long=1), "limit"),  # it was not: this was its last request
     (DONE, after(refused_tokens=2), "done"),
     (FAILED, after(context_overflow=2), "limit"),
     (FAILED, after(refused_tokens=1), "limit"),
@@ -468,7 +469,7 @@ async def test_a_validation_and_a_full_disk_fail_no_trial(tmp_path: Path) -> Non
     for step in (nowhere, broken):
         step.begin(again=False)
         step.end("exit 1")
-        step.tell(Ending("exit", "x", "masked"), {"ending": 3}, 1)
+        step.tell(Ending("exit", "x", "masked"), {"ending": 3}, 1, None)
         assert await step.shared("exit 1", 5.0) is None
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -496,8 +497,8 @@ def test_a_step_is_counted_in_the_attempt_else(
     assert step is not of_step(attempt, "step_0008", "worker-a", 8)
     assert step is not of_step(attempt, "step_0007", "worker-b", 8)
     step.begin(again=False)
-    step.tell(Ending("done", "", "trained"), {"length": 2, "split": 3}, 4)
-    step.tell(Ending("exit", "", "repeated"), {"length": 5}, 0)
+    step.tell(Ending("done", "", "trained"), {"length": 2, "split": 3}, 4, 0.5)
+    step.tell(Ending("exit", "", "repeated"), {"length": 5}, 0, None)
     counts = read_step(attempt / "endings" / folder / "step_0007")
     assert counts == Counts(
         trials=1,
@@ -506,6 +507,8 @@ def test_a_step_is_counted_in_the_attempt_else(
         outcomes={"trained": 1, "repeated": 1},
         not_trained={"length": 7, "split": 3},
         asides=4,
+        rewarded=1,
+        rewards=0.5,
     )
 
 
@@ -539,15 +542,16 @@ def test_each_trial_is_in_the_metrics_of_one_step(tmp_path: Path) -> None:
     tracking = Own()
     one, two = (StepEndings(tmp_path / "step_0001", name, 0) for name in ("a", "b"))
     tracking.log({"val-core/x": 1.0}, 0)
-    one.tell(Ending("done", "", "trained"), {"aside": 5}, 1)
-    two.tell(Ending("timeout", "late", "zeroed"), {"length": 2, "aside": 1}, 2)
-    two.tell(Ending("infrastructure", "gone", "repeated"), {"ending": 7}, 0)
+    one.tell(Ending("done", "", "trained"), {"aside": 5}, 1, 1.0)
+    two.tell(Ending("timeout", "late", "zeroed"), {"length": 2, "aside": 1}, 2, 0.0)
+    two.tell(Ending("infrastructure", "gone", "repeated"), {"ending": 7}, 0, 0.5)
     tracking.log(data={"training/global_step": 1, "actor/lr": 0.1}, step=1)
     two.tell(
-        Ending("infrastructure", "gone", "masked"), {"ending": 3}, 0
+        Ending("infrastructure", "gone", "masked"), {"ending": 3}, 0, 0.5
     )  # it ended after its step was logged
-    StepEndings(tmp_path / "step_0002", "a", 0).tell(Ending("limit", "turns", "trained"), {}, 0)
+    StepEndings(tmp_path / "step_0002", "a", 0).tell(Ending("limit", "turns", "trained"), {}, 0, 0.25)
     tracking.log({"training/global_step": 2}, step=2, backend="file")
+    StepEndings(tmp_path / "step_0004", "a", 0).tell(Ending("done", "", "trained"), {}, 0, 0.75)
     tracking.log({"training/global_step": 3}, 3)
     first, second, third = (data for data, _, _ in tracking.logged[1:])
     assert tracking.logged[0] == ({"val-core/x": 1.0}, 0, None), (
@@ -561,7 +565,7 @@ def test_each_trial_is_in_the_metrics_of_one_step(tmp_path: Path) -> None:
     assert first["actor/lr"] == 0.1
     assert nonzero(first) == metrics(
         endings__done=1, endings__timeout=1, endings__trained=1, endings__zeroed=1, endings__repeated=1,
-        not_trained__aside=6, not_trained__length=2, not_trained__ending=7, asides=3,
+        not_trained__aside=6, not_trained__length=2, not_trained__ending=7, asides=3, reward__mean=0.5,
     )  # fmt: skip
     assert nonzero(second) == metrics(
         endings__infrastructure=1,
@@ -569,8 +573,10 @@ def test_each_trial_is_in_the_metrics_of_one_step(tmp_path: Path) -> None:
         endings__masked=1,
         endings__trained=1,
         not_trained__ending=3,
+        reward__mean=0.25,
     )
-    assert nonzero(third) == {}
+    # The trial is of a step that is trained later: the step that is logged was trained on others.
+    assert nonzero(third) == metrics(endings__done=1, endings__trained=1)
     assert {f"liverl/endings/{name}" for name in (*CAUSES, *OUTCOMES)} <= third.keys(), (
         "a series has no holes"
     )
@@ -592,7 +598,7 @@ def test_a_fault_of_a_count_fails_no_step(tmp_path: Path) -> None:
 
 def test_damaged_counts_are_passed_over(tmp_path: Path) -> None:
     step = StepEndings(tmp_path / "step_0001", "a", 0)
-    step.tell(Ending("done", "", "trained"), {}, 0)
+    step.tell(Ending("done", "", "trained"), {}, 0, None)
     (tmp_path / "step_0001" / "b.json").write_text('{"trials": ')
     (tmp_path / "step_x").mkdir()
     assert nonzero(StepMetrics(tmp_path).take(1)) == metrics(endings__done=1, endings__trained=1)

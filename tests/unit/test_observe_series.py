@@ -72,6 +72,19 @@ def test_a_chart_of_the_table_is_shown(place: int, monkeypatch: pytest.MonkeyPat
     assert any("novelty  novelty/second  2" in line for line in drawn), drawn
 
 
+@pytest.mark.parametrize(
+    ("older", "newer", "key"), [(3, 1, "critic/score/mean"), (2, 2, "liverl/reward/mean")]
+)
+def test_of_attempts_that_name_a_metric_otherwise_the_longer_course_is_shown(
+    older: int, newer: int, key: str
+) -> None:
+    """A run that an earlier version began: both name the reward, and only one course has all that it can have."""
+    found = SeriesSet()
+    rows = [{"critic/score/mean": 0.5}] * older + [{"liverl/reward/mean": 0.4}] * newer
+    found.add(Batch(records=tuple(enumerate(rows, 1))))
+    assert found.default_charts()[0] == found.overview_charts()[0] == found.key_of("reward") == key
+
+
 def test_a_run_with_other_names_gives_the_first_of_them(tmp_path: Path) -> None:
     found = SeriesSet()
     found.add(Batch(records=((1, {"loss": 1.0, "accuracy": 0.5}),)))

@@ -231,7 +231,9 @@ async def test_the_fields_of_a_talk_count_more_than_those_of_a_turn(proxy: tuple
     talk = Talk(f"{url}/chat/completions", {}, {"model": "m", **TRAINERS}, 1, 30.0)
     async with aiohttp.ClientSession() as http:
         for tools in ([], [{"type": "function", "function": {"name": "f"}}]):
-            await ask(http, talk, Conversation([]), 1e12, QUESTION, tools, {**ASKED, "messages": [], "x": 1})
+            await ask(
+                http, talk, Conversation([]), talk.timer(), QUESTION, tools, {**ASKED, "messages": [], "x": 1}
+            )
     plain, with_tools = replies.asked
     for request in replies.asked:
         assert {name: request[name] for name in NEUTRAL} == TRAINERS

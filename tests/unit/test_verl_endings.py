@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -126,6 +128,8 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "out of turns, then aborts": ("\ntry: talk(3)\nexcept OSError: os.abort()", {"max_turns": 2}, "limit"),
     "out of tokens": ("talk(9)", {"response_length": 60}, "limit"),
     "out of context": ("talk(2, 'x' * 9000)", {}, "limit"),
+    "out of tokens, caught": ("\ntry: talk(9)\nexcept OSError: pass", {"response_length": 60}, "limit"),
+    "out of context, caught": ("\ntry: talk(2, 'x' * 9000)\nexcept OSError: pass", {}, "limit"),
 }
 CASES = [(name, value) for name in PROGRAMS for value in VALUES]
 
@@ -489,6 +493,37 @@ async def test_endings_that_a_quarter_of_a_step_shares(
         assert why["infrastructure"].startswith(
             f"{number} of the {len(texts)} trials of its step ended in the same way"
         )
+
+
+async def test_a_trial_has_ended_before_it_waits_for_how_others_end(
+    tmp_path: Path, host: SessionHost, replica: TokenReplica
+) -> None:
+    """What it waits for is no time of its agent, and its error was not raised behind it."""
+    gate = tmp_path / "gate"
+    stays = f"{ASK}talk(1)\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nsys.exit(2)"
+    run = Trials(tmp_path, host, {})
+    rows = [run.script("ends", f"{ASK}talk(1); sys.exit(1)"), run.script("stays", stays)]
+
+    async def one(words: tuple[str, str]) -> Outcome:
+        own = Trials(tmp_path, host, {"command": words})
+        return await own.run(max_turns=4, trial_timeout=60.0, step_trials=2)
+
+    ends, stays_ = asyncio.ensure_future(one(rows[0])), asyncio.ensure_future(one(rows[1]))
+
+    def counts() -> list[dict[str, Any]]:
+        files = (tmp_path / "attempt_001").rglob("worker-*.json")
+        return [json.loads(file.read_text()) for file in files]
+
+    deadline = time.monotonic() + 60.0
+    while not (ends.done() or any(each.get("ended") for each in counts())):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    ended, released = time.time(), gate.write_text("")
+    result = run.result(await ends)
+    await stays_
+    assert released == 0
+    for stamp in (result["finished_at"], result["exception_info"]["occurred_at"]):
+        assert datetime.fromisoformat(stamp).timestamp() <= ended
 
 
 # --- Harbor

@@ -851,7 +851,9 @@ async def test_a_program_that_ends_well_when_its_time_is_over_has_timed_out(
 ) -> None:
     """The session refuses it at the deadline, and it takes that for its end before it is killed."""
 
-    async def ends_late(_words: Any, _work: Any, _log: Any, _env: Any, _tag: Any, seconds: float) -> int:
+    async def ends_late(
+        _words: Any, _work: Any, _log: Any, _env: Any, _tag: Any, seconds: float, _: Any
+    ) -> int:
         await asyncio.sleep(seconds)
         return 0
 

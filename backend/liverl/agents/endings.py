@@ -53,7 +53,7 @@ LIMITS: dict[str, str] = {
     "max_consecutive_no_tool": "too many replies in sequence called no tool",
 }
 # Counter of the session -> the name in LIMITS of what it refused for. After the first ones nothing more is answered;
-# after the others an agent may have gone on with a shorter prompt.
+# after the others an agent may have gone on with a shorter prompt: then ``too_long`` is 0 again.
 _OVER = (("refused_turns", "max_iterations"), ("refused_no_tool", "max_consecutive_no_tool"))
 OF_THE_ENGINE = "engine"  # in the counter ``refused``: what no field of the request is known to have caused
 _TOO_LONG = (("refused_tokens", "response_length"), ("context_overflow", "context_length"))
@@ -241,7 +241,8 @@ def _spent(ended: Ended, session: Session) -> str:
     """The name in ``LIMITS`` of what ran out; "" if nothing did."""
     if ended.by in LIMITS:
         return ended.by
-    told = _OVER if ended.cause == "done" else (*_OVER, *_TOO_LONG)
+    went_on = ended.cause == "done" and not session.count("too_long")
+    told = _OVER if went_on else (*_OVER, *_TOO_LONG)
     return next((name for counter, name in told if session.count(counter)), "")
 
 

@@ -76,6 +76,10 @@ class Reply(msgspec.Struct):
     prompt_token_ids: list[int] | None = None
 
 
+def _never() -> float:
+    return 0.0
+
+
 class Talk(msgspec.Struct, frozen=True):
     """How turns are requested. ``request`` holds the fields common to all turns: model, sampling."""
 
@@ -84,8 +88,15 @@ class Talk(msgspec.Struct, frozen=True):
     request: dict[str, Any]
     max_turns: int
     timeout: float  # seconds for the whole trial
+    # Seconds by which something that is not the trial's has held it up since: they are not of its time
+    held_up: Callable[[], float] = _never
     # Whether replies have the tokens that training needs; a session keeps them until its end
     tokens: bool = True
+
+    def timer(self) -> Callable[[], float]:
+        """From now on: how many seconds of the trial's time are left."""
+        end = time.monotonic() + self.timeout
+        return lambda: end + self.held_up() - time.monotonic()
 
 
 class Conversation(msgspec.Struct):
@@ -175,12 +186,12 @@ async def converse(
     Raises:
         TrialFailed: the trial cannot continue.
     """
-    deadline = time.monotonic() + talk.timeout
+    left = talk.timer()
     for turn in range(talk.max_turns):
         asked = options(turn)
         try:
             reply = await ask(
-                session, talk, conversation, deadline, conversation.messages, tools.definitions, asked
+                session, talk, conversation, left, conversation.messages, tools.definitions, asked
             )
         except ContextFull:
             if not conversation.replies:
@@ -219,13 +230,13 @@ async def ask(
     session: aiohttp.ClientSession,
     talk: Talk,
     conversation: Conversation,
-    deadline: float,
+    left: Callable[[], float],
     messages: Sequence[dict[str, Any]],
     tools: Sequence[dict[str, Any]],
     options: dict[str, Any],
 ) -> Reply:
-    """One turn: the reply to ``messages``. ``deadline``: seconds of ``time.monotonic``; ``options``: further fields of
-    the request, which do not replace those of ``talk``.
+    """One turn: the reply to ``messages``. ``left``: seconds of the trial's time, see ``Talk.timer``; ``options``:
+    further fields of the request, which do not replace those of ``talk``.
 
     Raises:
         ContextFull: the prompt is too long.
@@ -241,7 +252,7 @@ async def ask(
     }
     began = time.monotonic()
     try:
-        return await _ask(session, talk, request, deadline, conversation)
+        return await _ask(session, talk, request, left, conversation)
     finally:
         conversation.asked_seconds += time.monotonic() - began
 
@@ -262,17 +273,17 @@ async def _ask(
     session: aiohttp.ClientSession,
     talk: Talk,
     request: dict[str, Any],
-    deadline: float,
+    left: Callable[[], float],
     conversation: Conversation,
 ) -> Reply:
     """Request one turn; retry with backoff while the proxy is unavailable, until the trial's timeout."""
     body = encode_json(request)
     wait, why, cut = _BACKOFF_START, "", ""
-    while (left := deadline - time.monotonic()) > 0:
+    while (rest := left()) > 0:
         began = time.monotonic()
         try:
             async with session.post(
-                talk.chat_url, data=body, headers=talk.headers, timeout=aiohttp.ClientTimeout(total=left)
+                talk.chat_url, data=body, headers=talk.headers, timeout=aiohttp.ClientTimeout(total=rest)
             ) as response:
                 answer = await response.read()
                 if response.status == 200:
@@ -286,12 +297,12 @@ async def _ask(
                     failure = ContextFull if full else TrialFailed
                     raise failure(REFUSED, why, "limit" if full else "infrastructure")
         except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
-            cut = f"no response in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
+            cut = f"no response in the last {rest:.1f} s" + (f" ({error})" if str(error) else "")
             began = time.monotonic()  # the model may have been writing all the time
         except (aiohttp.ClientError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
         conversation.retries += 1
-        await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
+        await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(left(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
         conversation.waited_seconds += time.monotonic() - began
     reason = "; ".join(

@@ -28,14 +28,14 @@ FACTS, RESULT = "liverl.json", "result.json"
 _SOURCES = {"assistant": "agent", "system": "system", "developer": "system"}
 
 
-def exception_info(error: TrialFailed, told: str = "") -> dict[str, str]:
+def exception_info(error: TrialFailed, told: str = "", at: float | None = None) -> dict[str, str]:
     """Return the exception part of result.json for a failed trial. ``told``: the traceback; "": that of the exception
-    which is being handled."""
+    which is being handled; ``at``: Unix seconds of the failure, None: now."""
     return {
         "exception_type": error.kind,
         "exception_message": str(error),
         "exception_traceback": told or traceback.format_exc(),
-        "occurred_at": _iso(time.time()),
+        "occurred_at": _iso(time.time() if at is None else at),
     }
 
 

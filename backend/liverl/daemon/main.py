@@ -175,7 +175,6 @@ async def serve(
     finally:
         for path in {run_dir, directory.path}:
             await _unregister(path)
-        directory.close()
         if run.source is not None:
             await run.source.close()
         await supervisor.http.close()
@@ -183,6 +182,7 @@ async def serve(
         run.sampler.close()
         await server.close()
         supervisor.close()
+        directory.close()  # last: what the supervisor has started looks at it
 
 
 def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool, no_plan: str) -> None:

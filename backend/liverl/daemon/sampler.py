@@ -39,7 +39,7 @@ from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
-from liverl.observe.metrics.rewards import REWARD, RewardHistory, step_trained_words
+from liverl.observe.metrics.rewards import RewardHistory, reward_in, step_trained_words
 from liverl.observe.step_sizes import StepSizes, disk_status
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume, VolumeWatch, is_low, largest
 from liverl.plan.checkpoints import checkpoints
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 Members = Callable[[dict[str, list[int]]], dict[str, list[int]]]
 _STEP_METRICS = (  # metrics in the event of a step
-    (REWARD, "reward {:.3f}"),
+    ("reward", "reward {:.3f}"),
     ("actor/entropy", "entropy {:.3f}"),
     ("num_turns/mean", "messages a trial {:.1f}"),
     ("timing_s/step", "{:.1f} s"),
@@ -402,9 +402,10 @@ class Sampler:
         total = supervisor.plan.total_steps
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
         said = step_trained_words(values)
-        of = {REWARD: f" ({said})"} if said else {}
+        of = {"reward": f" ({said})"} if said else {}
+        shown = values if (reward := reward_in(values)) is None else {**values, "reward": reward}
         parts += [
-            f"{form.format(values[key])}{of.get(key, '')}" for key, form in _STEP_METRICS if key in values
+            f"{form.format(shown[key])}{of.get(key, '')}" for key, form in _STEP_METRICS if key in shown
         ]
         parts += [f"{key} {value}" for key, value in metrics.not_finite.items() if key.startswith(LEARNED)]
         parts += _disk_words(self.facts.disk)

@@ -24,8 +24,7 @@ from liverl.observe.checkpoint_files import (
     latest_step,
     read_checkpoint,
 )
-from liverl.observe.metrics.names import key_in
-from liverl.observe.metrics.series import SeriesSet, series_of, validation_key
+from liverl.observe.metrics.series import SeriesSet, fullest, series_of, validation_key
 from liverl.offline.checkpoint_aside import SetAside, is_aside, remove_if_empty, set_aside_folders, went_back
 from liverl.offline.clean_run import refusal
 from liverl.plan.checkpoints import checkpoints as folder_of
@@ -322,7 +321,7 @@ def scores_of(run_dir: Path) -> Scores:
     if unreadable:
         path, reason = next(iter(unreadable.items()))
         return Scores(why_none=f"{path} cannot be read: {reason}", unreadable=True)
-    reward = key_in("reward", series.series) or ""
+    reward = fullest("reward", series.series) or ""
     rewards = smoothed(_points(series, reward)) if reward else {}
     key = validation_key(series.series)
     if key:

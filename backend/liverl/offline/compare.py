@@ -25,7 +25,7 @@ from liverl.observe.metrics.names import CHARTS, key_in
 from liverl.observe.metrics.pace import NEWEST
 from liverl.observe.metrics.parting import Parting, parting
 from liverl.observe.metrics.rewards import REWARD, ends, ends_trained
-from liverl.observe.metrics.series import Series, series_of, validation_key
+from liverl.observe.metrics.series import Series, fullest, series_of, validation_key
 from liverl.offline.recorded import recorded
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
@@ -159,7 +159,7 @@ def _read(run: RunDir) -> tuple[Compared, _Config | None, dict[str, Series]]:
     now = _snapshot(run, unknown)
     config = _config(run, unknown)
     series = _series(run, unknown)
-    rewards = series.get(key_in("reward", series) or REWARD, Series())
+    rewards = series.get(fullest("reward", series) or REWARD, Series())
     scores = series.get(validation_key(series), Series()).values
     first, last = ends(rewards.values) if len(rewards.values) else (None, None)
     first_of, last_of = ends_trained(
@@ -316,7 +316,7 @@ def _curves(runs: Sequence[dict[str, Series]]) -> Iterator[Curve]:
     scores = sorted({key for series in runs for key in series if key.startswith("val-core/")})
     for name in (names[0], *scores, *names[1:]):
         keys = [
-            key_in(name, series) if name in names else name if name in series else None for series in runs
+            fullest(name, series) if name in names else name if name in series else None for series in runs
         ]
         if sum(key is not None for key in keys) < 2:
             continue

@@ -6,6 +6,7 @@ its modification time is a heartbeat, used where the pid cannot be checked (on a
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -299,6 +300,7 @@ class OpenDirectory:
     def __init__(self, path: Path) -> None:
         self.opened_as = path
         self._fd = open_checked(path, os.O_PATH | os.O_DIRECTORY)
+        self._same = _identity(os.fstat(self._fd))
 
     @property
     def removed(self) -> bool:
@@ -307,20 +309,27 @@ class OpenDirectory:
         Raises:
             OSError: the file system has a fault, which proves nothing.
         """
-        return os.fstat(self._fd).st_nlink == 0
+        found = os.fstat(self._fd)
+        if _identity(found) != self._same:  # it was closed, and its number is another file's
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.opened_as))
+        return found.st_nlink == 0
 
     @property
     def path(self) -> Path:
         """Where the directory is now; its old path if that cannot be told."""
         try:
             now = Path(os.readlink(f"/proc/self/fd/{self._fd}"))
-            return now if now.exists() else self.opened_as
+            return now if _identity(now.stat()) == self._same else self.opened_as
         except OSError:
             return self.opened_as
 
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._fd)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 # --- the backend's record and its liveness --------------------------------------------------------------

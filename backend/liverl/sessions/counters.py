@@ -29,7 +29,8 @@ class Counters(msgspec.Struct, omit_defaults=True):
 
     ``refused_turns``, ``refused_no_tool``, ``refused_tokens``, ``refused_deadline``: requests that a limit of the
     session refused, on turns, on replies without a tool call, on the length of its row, and on its time;
-    ``context_overflow``: those that the model's context or the row had no room for; ``replica_lost``: those that no
+    ``context_overflow``: those that the model's context or the row had no room for, and ``too_long`` those of them that
+    came after the newest reply, so that the conversation has ended with them; ``replica_lost``: those that no
     replica answered in time; ``poisoned``: those with which replicas died; ``parse_failed``: replies that were given as
     plain text, since their tool parser failed on two replicas. ``journal_cut``: starts of the service at which the
     journal could be read up to a damaged line only; ``journal_rewritten``: how many times the journal had been removed
@@ -61,6 +62,7 @@ class Counters(msgspec.Struct, omit_defaults=True):
     recompute_unplaced: int = 0
     recompute_failed: int = 0
     context_overflow: int = 0
+    too_long: int = 0
     consecutive_no_tool: int = 0
     min_global_steps: int | None = None
     max_global_steps: int | None = None
@@ -86,6 +88,12 @@ class Counters(msgspec.Struct, omit_defaults=True):
     ignored: dict[str, int] = {}
     refused: dict[str, int] = {}
     refusal: str = ""
+
+    def note_too_long(self, *, ends: bool = True) -> None:
+        """Count a request that there is no room for. ``ends``: it may be what ends the conversation; one beside it is
+        not."""
+        self.context_overflow += 1
+        self.too_long += ends
 
     def note_refused(self, at: str, words: str) -> bool:
         """Count a request that was refused for what it asks. ``at``: the path of the field; ``words``: what the client
@@ -113,6 +121,6 @@ def together(several: Iterable[Counters]) -> Counters:
             for value in filter(None, values):
                 counted.update(value)
             setattr(total, name, dict(counted))
-        elif name not in ("consecutive_no_tool", "tool_gap_sec", "refusal"):
+        elif name not in ("consecutive_no_tool", "too_long", "tool_gap_sec", "refusal"):
             setattr(total, name, sum(values))
     return total

@@ -362,7 +362,7 @@ class Drafter:
         try:
             require_short(chat, await engine.context())
         except Overflow as error:
-            self._state.counters.context_overflow += 1
+            self._state.counters.note_too_long()
             raise Refusal(400, str(error)) from None
 
     async def _prompt(self, engine: Engine, chat: Chat, draft: Draft) -> None:
@@ -405,7 +405,7 @@ class Drafter:
         try:
             most = room(len(draft.prompt), context, behind, limits.max_response_tokens if trained else None)
         except Overflow as error:
-            self._state.counters.context_overflow += 1
+            self._state.counters.note_too_long(ends=trained)
             self._state.counters.refused_tokens += error.row
             raise Refusal(400, str(error)) from None
         losses.sampling()
@@ -484,7 +484,7 @@ class Drafter:
     def _refusal(self, error: EngineRefused) -> Refusal:
         """A refusal by the engine; one that a client would repeat, such as 429, is not among them."""
         if any(phrase in str(error) for phrase in TOO_LONG):
-            self._state.counters.context_overflow += 1
+            self._state.counters.note_too_long()
             return Refusal(400, f"{OVERFLOW} prompt is too long: {error}")
         status = 400 if error.status < 404 else 502
         words = f"the engine refused the request ({error.status}): {error}"

@@ -547,6 +547,7 @@ class Session:
         history = self.rows.after(turn)
         counters = msgspec.structs.replace(self.counters)
         counters.num_calls += 1
+        counters.too_long = 0
         counters.total_prompt_tokens += len(draft.prompt)
         counters.total_completion_tokens += len(draft.ids)
         counters.healed += draft.healed and turn.segment is not None

@@ -4,24 +4,32 @@ loses a cancellation that meets its result."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def within(awaitable: Awaitable[T], seconds: float | None) -> T:
+async def within(
+    awaitable: Awaitable[T], seconds: float | None, held_up: Callable[[], float] = lambda: 0.0
+) -> T:
     """The result of ``awaitable``, which is cancelled when it takes longer than ``seconds`` (None: no limit), or when
-    the caller is cancelled.
+    the caller is cancelled. ``held_up``: grows by the seconds which do not count.
 
     Raises:
         TimeoutError: it took longer.
     """
     task = asyncio.ensure_future(awaitable)
     try:
-        done, _ = await asyncio.wait({task}, timeout=None if seconds is None else max(0.0, seconds))
-        if not done:
-            raise TimeoutError
+        left, before = seconds, held_up()
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=None if left is None else max(0.0, left))
+            if done:
+                break
+            now = held_up()
+            left, before = now - before, now
+            if left <= 0.0:
+                raise TimeoutError
     finally:
         if not task.done():
             task.cancel()

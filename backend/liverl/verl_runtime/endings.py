@@ -20,6 +20,7 @@ from liverl.verl_runtime.step_endings import FOLDER, STEP, Counts, read_step
 
 logger = logging.getLogger(__name__)
 
+REWARD = "liverl/reward/mean"  # of the trials that a step is trained on, each once; verl's own is of rows
 _OF_A_STEP = "training/global_step"  # verl's metric that only a training step has, not a validation before it
 _AHEAD = 20  # steps: a trial that ends later than so many steps after its own is not counted
 
@@ -33,12 +34,16 @@ class StepMetrics:
 
     def take(self, step: int) -> dict[str, float]:
         """Those of the step that is about to be logged."""
-        fresh = Counts()
+        fresh, own = Counts(), Counts()
         for folder in self._steps(step):
             now, before = read_step(folder), self._told.get(folder.name, Counts())
             self._told[folder.name] = now
             fresh.add(_less(now, before))
-        return metrics_of(fresh)
+            if int(folder.name.removeprefix(STEP)) == step and before == Counts():
+                own = now
+        # Of a trainer that rolls out ahead, the trials that have ended are not those that the step was trained on.
+        exact = 0 < own.rewarded == fresh.rewarded
+        return metrics_of(fresh) | ({REWARD: own.rewards / own.rewarded} if exact else {})
 
     def _steps(self, step: int) -> Iterator[Path]:
         for folder in self._folder.glob(f"{STEP}*"):
@@ -64,6 +69,8 @@ def _less(now: Counts, before: Counts) -> Counts:
         outcomes=_differences(now.outcomes, before.outcomes),
         not_trained=_differences(now.not_trained, before.not_trained),
         asides=now.asides - before.asides,
+        rewarded=now.rewarded - before.rewarded,
+        rewards=now.rewards - before.rewards,
     )
 
 

@@ -13,7 +13,7 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from liverl.verl_runtime.kinds.rewards import as_reward, reward_error
 from liverl.verl_runtime.pictures import refuse_pictures
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.silence import silence
+from liverl.verl_runtime.stalls import STALLS
 from liverl.verl_runtime.step_endings import StepEndings, of_step
 from liverl.verl_runtime.tokens import Divergence, Row
 
@@ -58,6 +59,7 @@ _VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _SCORING = "_compute_score"  # verl's worker asks for the reward of a trial in a method of this name
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_OWN_CLOCK_S = 3600.0  # seconds after a trial's time when its session ends if nobody has ended it
 _NAME = 40  # characters of a trial's name before its hash: with it fewer than the 63 of a pod's name
 # What verl adds to a row for its own use.
 _VERLS = frozenset(("raw_prompt", "global_steps", "uid", "session_id"))
@@ -168,7 +170,7 @@ class Outcome:
         }
         self.files.write(reward, plain(extras) if extras else None)
         self.recorded = True
-        self.counts.tell(self.ending, self.not_trained, self.asides)
+        self.counts.tell(self.ending, self.not_trained, self.asides, reward)
 
     def score(self, value: Any, extras: Mapping[str, Any] | None = None) -> None:
         """Write the files of the trial, once, with the reward that verl has computed; ``extras``: see ``record``.
@@ -270,11 +272,12 @@ class Files:
         )
 
 
-def failure(error: BaseException) -> dict[str, str]:
-    """The exception part of result.json for an error that was raised after the trial's last turn."""
+def failure(error: BaseException, at: float | None = None) -> dict[str, str]:
+    """The exception part of result.json for an error that was raised after the trial's last turn. ``at``: Unix seconds,
+    None: now."""
     first = _behind(error)
     named = first if isinstance(first, TrialFailed) else TrialFailed(type(first).__name__, str(first))
-    return exception_info(named, _told(error))
+    return exception_info(named, _told(error), at)
 
 
 def _told(error: BaseException) -> str:
@@ -443,7 +446,8 @@ class _Ran:
     directory: Path
     facts: dict[str, Any]
     conversation: Conversation
-    started: float  # Unix seconds
+    started: float  # Unix seconds ...
+    ended_at: float  # ... of the agent's end, and then of its verifier's; how others end may be waited for after that
     divergences: Sequence[Divergence]
     trial: Trial | None
     result: Result
@@ -454,11 +458,26 @@ class _Ran:
 
 async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _Ran:
     """Run the agent, and end its session."""
-    settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
     name, directory, facts = _begin(attempt)
+    with STALLS.watched(name) as held_up:
+        return await _run_in(attempt, carrier, tools, name, directory, facts, held_up)
+
+
+async def _run_in(
+    attempt: _Attempt,
+    carrier: Carrier,
+    tools: RunTools | None,
+    name: str,
+    directory: Path,
+    facts: dict[str, Any],
+    held_up: Callable[[], float],
+) -> _Ran:
+    """As ``_run``, in the directory of the trial. ``held_up``: see ``Trial``."""
+    settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
     conversation = Conversation(messages=list(prompt.messages))
     started, began = time.time(), clocks.ran()
     deadline = began + rules.seconds
+    kind = KINDS[prompt.kind]
     trial, result, failed = None, Result(), None
     try:
         limits = Limits(
@@ -466,7 +485,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
             max_turns=settings.max_turns,
             disable_tools=rules.disable_tools,
             max_consecutive_no_tool=rules.max_consecutive_no_tool,
-            seconds=rules.seconds,
+            seconds=rules.seconds + (_OWN_CLOCK_S if kind.timed_here else 0.0),
         )
         line = await carrier.begin(name, directory, limits)
         refuse_pictures(prompt.kind, prompt.messages)
@@ -484,19 +503,20 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
             lengths=settings.lengths,
             tools=tools,
             place=attempt.place,
+            held_up=held_up,
         )
-        result = await KINDS[prompt.kind].run(trial, carrier, conversation)
+        result = await kind.run(trial, carrier, conversation)
         failed = result.failed
     except TrialFailed as error:
         failed = error
     except OSError as error:
         failed = files_error(error)
-    carried = await carrier.end()
+    carried, ended_at = await carrier.end(), time.time()
     counters = msgspec.to_builtins(carried.counters)
     replies = max(len(conversation.replies), counters.get("num_calls", 0))
     if failed is None:
         failed = carried.lost
-    if failed is None and not carried.rows and clocks.ran() >= deadline:
+    if failed is None and not carried.rows and clocks.ran() >= deadline + held_up():
         failed = out_of_time(
             rules
         )  # its session refused it from then on, and the agent has taken that for its end
@@ -513,6 +533,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: RunTools | None) -> _
         facts=facts,
         conversation=conversation,
         started=started,
+        ended_at=ended_at,
         divergences=tuple(carrier.divergences),
         trial=trial,
         result=result,
@@ -601,7 +622,9 @@ def _unverified(ran: _Ran, failed: TrialFailed) -> tuple[None, bool]:
 async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Outcome:
     """What becomes of an attempt. Its files are written, unless its reward is still to be computed."""
     settings, prompt = ran.attempt.settings, ran.attempt.prompt
+    began = clocks.ran()
     reward, verified = await _verified(ran)
+    ran.ended_at += clocks.ran() - began
     ended, conversation, all_rows = ran.ended, ran.conversation, ran.carried.rows
     left = settings.max_retries - ran.attempt.repeat if ended.again else 0
     what = outcome_of(ended.cause, settings.agent.endings, verified=verified, left=left, rows=bool(all_rows))
@@ -634,7 +657,7 @@ async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Ou
             tools=list(KINDS[prompt.kind].definitions(tools)),
             model=settings.served_model,
             started=ran.started,
-            finished=time.time(),
+            finished=ran.ended_at,
             exception=exception,
             facts={
                 "task_name": _task(prompt),
@@ -667,7 +690,7 @@ def _exception(ran: _Ran) -> dict[str, str] | None:
         return None
     if failed is None and ended.cause == "timeout":
         failed = out_of_time(ran.attempt.rules)
-    return failure(failed or TrialFailed("InfrastructureError", ended.why))
+    return failure(failed or TrialFailed("InfrastructureError", ended.why), ran.ended_at)
 
 
 def _log(outcome: Outcome, ran: _Ran) -> None:

@@ -33,8 +33,8 @@ _LATE_S = 10.0  # seconds after a worker's first trial of a step in which the ot
 class Counts(msgspec.Struct, omit_defaults=True):
     """Of a step. ``trials``: begun; ``begun``, ``ended``: attempts at them; ``same``: trials by how an attempt at them
     ended, see ``endings.counts_together``. Of trials whose result is known: ``causes``, ``outcomes`` with those of
-    attempts that are run again, sampled tokens that are ``not_trained`` by the reason, and ``asides``, replies
-    beside the conversation."""
+    attempts that are run again, sampled tokens that are ``not_trained`` by the reason, ``asides``, replies
+    beside the conversation, and the ``rewards``, added up, of the ``rewarded`` ones: those that are trained."""
 
     trials: int = 0
     begun: int = 0
@@ -44,6 +44,8 @@ class Counts(msgspec.Struct, omit_defaults=True):
     outcomes: dict[str, int] = {}
     not_trained: dict[str, int] = {}
     asides: int = 0
+    rewarded: int = 0
+    rewards: float = 0.0
 
     def add(self, other: Counts) -> None:
         """Add those of another worker or step."""
@@ -51,6 +53,8 @@ class Counts(msgspec.Struct, omit_defaults=True):
         self.begun += other.begun
         self.ended += other.ended
         self.asides += other.asides
+        self.rewarded += other.rewarded
+        self.rewards += other.rewards
         for mine, others in (
             (self.same, other.same),
             (self.causes, other.causes),
@@ -105,8 +109,8 @@ class StepEndings:
             self._own.same[same] = self._own.same.get(same, 0) + 1
         self._write()
 
-    def tell(self, ending: Ending, not_trained: Mapping[str, int], asides: int) -> None:
-        """What has become of an attempt."""
+    def tell(self, ending: Ending, not_trained: Mapping[str, int], asides: int, reward: float | None) -> None:
+        """What has become of an attempt. ``reward``: with which it is trained, if it is."""
         counts: list[tuple[dict[str, int], str, int]] = [(self._own.outcomes, ending.outcome, 1)]
         if ending.outcome != "repeated":
             counts.append((self._own.causes, ending.cause, 1))
@@ -114,6 +118,9 @@ class StepEndings:
         for counted, name, number in counts:
             counted[name] = counted.get(name, 0) + number
         self._own.asides += asides
+        if reward is not None and ending.outcome in ("trained", "zeroed"):
+            self._own.rewarded += 1
+            self._own.rewards += reward
         self._write()
 
     async def shared(self, same: str, most: float) -> tuple[int, int] | None:

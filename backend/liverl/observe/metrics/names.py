@@ -7,7 +7,8 @@ from collections.abc import Container
 # A name for people, and the keys of verl and of the embedded trainer, of which the first that a run has is used. The
 # charts stand in this order.
 CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("reward", ("critic/score/mean", "critic/rewards/mean")),
+    # Of trials, where our agent loops tell it; verl's own is of rows: a trial with several counts several times.
+    ("reward", ("liverl/reward/mean", "critic/score/mean", "critic/rewards/mean")),
     # To the reference policy if the run measures it; else to the policy that wrote the rollouts.
     ("KL", ("actor/kl_loss", "actor/reward_kl_penalty", "rollout_corr/kl", "actor/ppo_kl")),
     # difference between replica and trainer probabilities for the same tokens and weights

@@ -40,6 +40,12 @@ _SAID = late_pattern(
 )
 
 
+def reward_in(values: Mapping[str, float]) -> float | None:
+    """The mean reward of a step; None if its metrics do not say it."""
+    key = key_in("reward", values)
+    return None if key is None else values[key]
+
+
 class RewardHistory:
     """Collects the rewards of steps in the order in which they are written."""
 
@@ -62,9 +68,8 @@ class RewardHistory:
                 self._by_step.popitem()
             self._score(metrics)
             self._count(metrics)
-            key = key_in("reward", metrics.values)
-            if key is not None:
-                self._by_step[metrics.step] = metrics.values[key]
+            if (reward := reward_in(metrics.values)) is not None:
+                self._by_step[metrics.step] = reward
 
     def _score(self, metrics: StepMetrics) -> None:
         for scores in self._scores.values():

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
-from liverl.observe.metrics.names import CHARTS, OVERVIEW, VALIDATION, key_in, title_of
+from liverl.observe.metrics.names import CHARTS, OVERVIEW, VALIDATION, title_of
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
@@ -133,7 +133,7 @@ class SeriesSet:
             return word
         low = word.lower()
         chart = next((name for name, _ in CHARTS if low in (name.lower(), title_of(name).lower())), None)
-        return key_in(chart, self.series) if chart is not None else None
+        return fullest(chart, self.series) if chart is not None else None
 
     def add(self, batch: Batch) -> None:
         """Add new records, and drop what they supersede."""
@@ -166,7 +166,7 @@ class SeriesSet:
     def default_charts(self) -> tuple[str, ...]:
         """Return the keys of ``CHARTS`` that exist, a validation score after the first; without any, the first eight
         keys."""
-        keys_present = [next((k for k in keys if k in self.series), None) for _, keys in CHARTS]
+        keys_present = [fullest(name, self.series) for name, _ in CHARTS]
         chosen = [key for key in keys_present if key is not None]
         scores = validation_key(self.series)
         return tuple(
@@ -175,7 +175,14 @@ class SeriesSet:
 
     def overview_charts(self) -> tuple[str, ...]:
         """Return the keys of ``OVERVIEW`` that exist."""
-        return tuple(key for name in OVERVIEW if (key := key_in(name, self.series)) is not None)
+        return tuple(key for name in OVERVIEW if (key := fullest(name, self.series)) is not None)
+
+
+def fullest(chart: str, series: Mapping[str, Series]) -> str | None:
+    """The key of the chart ``chart`` with the most steps, of several the first: attempts of one run may differ in what
+    they write. None if there is none of the chart."""
+    found = [key for key in dict(CHARTS)[chart] if key in series]
+    return max(found, key=lambda key: len(series[key].steps), default=None)
 
 
 def series_of(run_dir: str | os.PathLike[str]) -> tuple[SeriesSet, Mapping[Path, str]]:

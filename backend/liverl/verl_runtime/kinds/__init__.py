@@ -12,5 +12,5 @@ KINDS: dict[str, Kind] = {
     "tools": Kind(talking.tools, shared_tools=True),
     "python": Kind(python.python),
     "command": Kind(command.command, command.verify, story=False),
-    "harbor": Kind(harbor.harbor, story=False, rules=harbor.rules, admit=harbor.admit),
+    "harbor": Kind(harbor.harbor, story=False, timed_here=False, rules=harbor.rules, admit=harbor.admit),
 }

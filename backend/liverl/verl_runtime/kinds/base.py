@@ -15,6 +15,7 @@ import msgspec
 
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import Conversation, Tools, TrialFailed
+from liverl.util import clocks
 from liverl.verl_runtime.carriers import Carrier, Lengths, Line
 
 
@@ -26,10 +27,15 @@ class RunTools(Tools, Protocol):
         conversation, which grows."""
 
 
+def _never() -> float:
+    return 0.0
+
+
 class Trial(msgspec.Struct, frozen=True):
     """One trial. ``directory``: its own, absolute; ``row``: the columns of the data set's row, as plain values;
     ``request``: fields that all requests of the trial have (model, sampling); ``began``, ``deadline``: on
-    ``clocks.ran``; ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave."""
+    ``clocks.ran``; ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave; ``held_up``:
+    seconds for which the code of other trials has stopped this worker since ``began``, which are not of its time."""
 
     name: str
     directory: Path
@@ -44,6 +50,11 @@ class Trial(msgspec.Struct, frozen=True):
     lengths: Lengths
     tools: RunTools | None = None
     place: Any = None
+    held_up: Callable[[], float] = _never
+
+    def left(self) -> float:
+        """Seconds of its time that are left."""
+        return self.deadline + self.held_up() - clocks.ran()
 
 
 @dataclass(frozen=True)
@@ -99,13 +110,15 @@ Verify = Callable[[Trial, Conversation], Awaitable["float | None"]]
 class Kind:
     """A kind of agent. ``verify``: after ``run``; None if nothing of ours verifies; ``offers``: the tools that it
     always offers; ``shared_tools``: whether it offers those of the run; ``story``: whether liverl has the
-    conversation, and writes it; ``rules``: of a trial; ``admit``: entered before a trial begins, left at its end."""
+    conversation, and writes it; ``timed_here``: whether this worker ends the agent when its time is over, so that its
+    session need not; ``rules``: of a trial; ``admit``: entered before a trial begins, left at its end."""
 
     run: Run
     verify: Verify | None = None
     offers: Sequence[dict[str, Any]] = ()
     shared_tools: bool = False
     story: bool = True
+    timed_here: bool = True
     rules: Callable[[AgentSettings, float], Rules] = same_rules
     admit: Callable[[AgentSettings, Where], AbstractAsyncContextManager[Any]] = at_once
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.agents.endings import Cause, exited
 from liverl.agents.loop import Conversation, TrialFailed
-from liverl.util import clocks
 from liverl.util.checked_path import RESOLVED
 from liverl.util.json_file import write_json
 from liverl.util.modes import make_directory, new_directory
@@ -42,7 +41,7 @@ async def command(trial: Trial, carrier: Carrier, conversation: Conversation) ->
     env = environment(trial, reward)
     began, failed = time.monotonic(), None
     try:
-        await _run(trial, "agent", trial.agent.command, work, logs / "agent.log", env, trial.deadline)
+        await _run(trial, "agent", trial.agent.command, work, logs / "agent.log", env, trial.left())
     except TrialFailed as error:
         failed = error
     finally:
@@ -65,8 +64,7 @@ async def verify(trial: Trial, conversation: Conversation) -> float | None:
     make_directory(work, inside=RESOLVED)  # the agent may have removed it
     log = trial.directory / LOGS / "verifier.log"
     _remove(reward)
-    deadline = clocks.ran() + VERIFIER_S
-    await _run(trial, "verifier", trial.agent.verifier, work, log, environment(trial, reward), deadline)
+    await _run(trial, "verifier", trial.agent.verifier, work, log, environment(trial, reward), VERIFIER_S)
     found = read_reward(reward)
     if found is None:
         raise reward_error("the verifier wrote no number into the file LIVERL_REWARD")
@@ -112,16 +110,19 @@ async def _run(
     work: Path,
     log: Path,
     env: dict[str, str],
-    deadline: float,
+    left: float,
 ) -> None:
-    """Raises:
-    TrialFailed: the program cannot be started, fails, is not done at the deadline (on ``clocks.ran``), or its log
-    cannot be written.
+    """``left``: seconds for it.
+
+    Raises:
+        TrialFailed: the program cannot be started, fails, is not done in its time, or its log cannot be written.
     """
     kind = what.capitalize()
-    seconds = max(0.0, deadline - clocks.ran())
+    seconds = max(0.0, left)
     try:
-        status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
+        status = await run_program(
+            words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds, trial.held_up
+        )
     except NotStarted as error:
         raise TrialFailed(f"{kind}NotFoundError", f"agent.{_KEYS[what]} {words[0]}: {error}") from error
     except NotLogged as error:

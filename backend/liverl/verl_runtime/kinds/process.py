@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -30,11 +30,17 @@ class NotLogged(Exception):
 
 
 async def run_program(
-    words: Sequence[str], work: Path, log: Path, env: Mapping[str, str], tag: str, seconds: float
+    words: Sequence[str],
+    work: Path,
+    log: Path,
+    env: Mapping[str, str],
+    tag: str,
+    seconds: float,
+    held_up: Callable[[], float] = lambda: 0.0,
 ) -> int:
     """Run a program in a session of its own and return its exit status, negative for a signal. Afterwards nothing of it
     lives: what is in its session, what has ``tag`` (``NAME=value``) in its environment, and the children of both.
-    Out of reach is only an orphan that has both left the session and removed the tag.
+    Out of reach is only an orphan that has both left the session and removed the tag. ``held_up``: see ``within``.
 
     Raises:
         NotStarted: it cannot be started.
@@ -53,7 +59,7 @@ async def run_program(
         try:
             process = await _start(words, work, env, output)
             leader = Leader(process.pid, _start_of(process.pid))
-            status = await within(_end_of(process, copying), seconds)
+            status = await within(_end_of(process, copying), seconds, held_up)
         finally:
             output.close()  # otherwise the output would never end
             # In a task of its own: another cancellation does not end it.

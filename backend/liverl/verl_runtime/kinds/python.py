@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import aiohttp
 
 from liverl.agents.loop import REFUSED, Conversation, Talk, TrialFailed, ask
 from liverl.agents.user_fields import shorter, without_sampling
-from liverl.util import clocks
 from liverl.util.checked_path import RESOLVED
 from liverl.util.deadline import within
 from liverl.util.modes import new_directory
@@ -22,6 +20,7 @@ from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Result, Trial
 from liverl.verl_runtime.kinds.rewards import as_reward
 from liverl.verl_runtime.kinds.talking import talk_of
+from liverl.verl_runtime.stalls import STALLS
 
 
 async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
@@ -29,13 +28,12 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     work = trial.directory / "work"
     new_directory(work, inside=RESOLVED)
     conversation.messages.clear()  # the agent decides what it says
-    left = max(0.0, trial.deadline - clocks.ran())
     async with aiohttp.ClientSession() as http:
         chat = Chat(http, talk_of(trial), carrier, conversation)
         try:
-            value, error = await within(_result(trial, chat, work), left)
+            value, error = await within(_result(trial, chat, work), trial.left(), trial.held_up)
         except TimeoutError:
-            words = f"the agent took longer than {left:.0f} s"
+            words = f"the agent took longer than {trial.deadline - trial.began:.0f} s"
             raise TrialFailed("AgentTimeoutError", words, "timeout", same="timeout") from None
     if isinstance(error, TrialFailed):
         if error.kind == REFUSED and error.cause != "limit":
@@ -50,6 +48,7 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
 async def _result(trial: Trial, chat: Chat, work: Path) -> tuple[Any, BaseException | None]:
     """What the agent returns, or what it raises: as a value, because its own TimeoutError, CancelledError or SystemExit
     would otherwise be taken for the trial's."""
+    STALLS.of(trial.name)  # it may block
     try:
         agent = found(trial.agent.python)()
         return await agent.run({"messages": trial.messages, "row": trial.row}, chat, work), None
@@ -80,7 +79,7 @@ class Chat:
         self, http: aiohttp.ClientSession, talk: Talk, carrier: Carrier, conversation: Conversation
     ) -> None:
         self._http, self._talk, self._carrier, self._conversation = http, talk, carrier, conversation
-        self._deadline = time.monotonic() + talk.timeout
+        self._left = talk.timer()
 
     async def __call__(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = (), **fields: Any
@@ -102,7 +101,7 @@ class Chat:
         conversation.overridden = {**overridden, **conversation.overridden}  # the first of each
         asked = shorter(own, self._carrier.options(turn))
         reply = await ask(
-            self._http, self._talk, conversation, self._deadline, list(messages), list(tools), asked
+            self._http, self._talk, conversation, self._left, list(messages), list(tools), asked
         )
         ended = self._carrier.heard(reply)
         conversation.replies.append(reply)

@@ -71,6 +71,7 @@ def talk_of(trial: Trial) -> Talk:
         request=trial.request,
         max_turns=trial.max_turns,
         timeout=max(0.0, trial.deadline - clocks.ran()),
+        held_up=trial.held_up,
         tokens=trial.line.tokens,
     )
 
