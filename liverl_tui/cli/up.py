@@ -355,6 +355,8 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             f"To start another run, give --name NAME. To resume it: {again.command_line()}{again.to_fill_in}",
             ExitCode.USAGE,
         )
+    if options.resume is not None and (why := _nothing_to_train(run, changed)):
+        raise CliError(why, ExitCode.USAGE)
     text = f"resuming run {run.name} as attempt {result.attempt + 1}{_from_where(run, changed)}"
     return _start(run, options, text, resume=True, changed=changed)
 
@@ -398,12 +400,40 @@ def _not_taken_over(run: RunDir, options: UpOptions, found: Standing) -> str:
 
 def _from_where(run: RunDir, changed: PlanChange | None) -> str:
     """``: no checkpoint: training starts at step 1``; "" where nobody but the trainer knows."""
-    from liverl.daemon.launch import planned_steps, resumes_from
-    from liverl.observe.checkpoints import first_step_words, newest_checkpoint
+    from liverl.observe.checkpoints import first_step_words
 
-    folder = changed.plan.resumes_from if changed is not None else resumes_from(run.path)
-    wanted = changed.plan.total_steps if changed is not None else planned_steps(run.path)
-    return f": {first_step_words(newest_checkpoint(run.path / folder), wanted)}" if folder else ""
+    begins = _begins_at(run, changed)
+    return f": {first_step_words(*begins)}" if begins is not None else ""
+
+
+def _nothing_to_train(run: RunDir, changed: PlanChange | None) -> str:
+    """Why a next attempt would start everything and then train nothing, and what to do; "" if it would train or
+    validate, or if nobody but the trainer knows."""
+    from liverl.daemon.launch import plan_of, validates_first
+    from liverl.observe.checkpoints import first_step_words, nothing_left
+
+    begins = _begins_at(run, changed)
+    plan = plan_of(run.path) if changed is None else changed.plan
+    if begins is None or not nothing_left(*begins) or plan is None or validates_first(plan):
+        return ""
+    more = 2 * max(begins[0] or 0, begins[1] or 0)
+    return (
+        f"{first_step_words(*begins)}, so nothing was started. To train on, ask for more steps: "
+        f"--set training.total_steps={more}. To train again from an earlier step: liverl-tui checkpoints back "
+        f"{shlex.quote(str(run.path))}"
+    )
+
+
+def _begins_at(run: RunDir, changed: PlanChange | None) -> tuple[int | None, int | None] | None:
+    """The step of the newest checkpoint and how many are wanted, each None if there is none; None where nobody but the
+    trainer knows from where it goes on."""
+    from liverl.daemon.launch import plan_of
+    from liverl.observe.checkpoints import newest_checkpoint
+
+    plan = plan_of(run.path) if changed is None else changed.plan
+    if plan is None or not plan.resumes_from:
+        return None
+    return newest_checkpoint(run.path / plan.resumes_from), plan.total_steps
 
 
 def _backend(run: RunDir, options: UpOptions) -> LiveBackend | DeadBackend:

@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kit.cli import MAIN, run_cli
 from kit.injected import begins_with
 from kit.made_checkpoints import cut, embedded, fsdp, megatron, merger
 from kit.runs import make_run, toy
 from kit.waiting import wait_until
+from msgspec.structs import replace
 
+from liverl.daemon.takeover import read_plan
 from liverl.observe.checkpoints import LATEST
 from liverl.offline.checkpoints import list_checkpoints, prune
 from liverl.plan.spec import RestartPolicy
@@ -593,3 +596,39 @@ def test_the_disk_names_what_each_command_removes(ended: Path) -> None:
     logs = rows["logs"]["goes"]
     cleaned = json.loads(run_cli("clean", ended, "--logs", "--json").stdout)
     assert logs == sum(row["bytes"] for row in cleaned["rows"] if row["what"] == "logs") > 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "more", "started"),
+    [
+        (5, (), False),  # the newest that a trainer goes on from is of step 5
+        (3, (), False),
+        (6, (), True),
+        (None, (), True),  # only the trainer knows
+        (5, ("validates",), True),
+    ],
+)
+def test_a_run_with_no_step_left_to_train_is_not_started_again(
+    ended: Path, wanted: int | None, more: tuple[str, ...], started: bool
+) -> None:
+    """Everything would start, for minutes on GPUs, and then end without a step."""
+    plan = read_plan(ended / "plan.json")
+    service = plan.services[0]
+    if more:
+        service = replace(service, argv=(*service.argv, "trainer.val_before_train=True"))
+    plan = replace(plan, resumes_from="checkpoints", total_steps=wanted, services=(service,))
+    (ended / "plan.json").write_bytes(msgspec.json.encode(plan))
+    done = run_cli("up", "--no-ui", "--resume", ended)
+    attempts = sorted(path.name for path in ended.glob("attempt_*"))
+    if started:
+        assert attempts == ["attempt_001", "attempt_002"], (
+            done.stderr
+        )  # the toy ends without a step, which is told
+        return
+    assert (done.returncode, attempts) == (2, ["attempt_001"])
+    steps = f"{wanted} steps are wanted"
+    assert (
+        f"no step is left to train: the newest checkpoint is of step 5, and {steps}, so nothing was started"
+        in done.stderr
+    )
+    assert "--set training.total_steps=10" in done.stderr

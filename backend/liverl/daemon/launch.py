@@ -134,29 +134,24 @@ def _placeholder(loaded: LoadedConfig) -> str | None:
     return key if key and not key.startswith("file:") else None
 
 
-def resumes_from(run_dir: Path) -> str:
-    """``Plan.resumes_from`` of a run; "" also where its plan cannot be read."""
+def plan_of(run_dir: Path) -> Plan | None:
+    """The plan of a run; None where it cannot be read."""
     try:
-        return read_plan(read_regular(RunDir(run_dir).plan)).resumes_from
-    except (OSError, *BAD_JSON):
-        return ""
-
-
-def planned_steps(run_dir: Path) -> int | None:
-    """``Plan.total_steps`` of a run; None also where its plan cannot be read."""
-    try:
-        return read_plan(read_regular(RunDir(run_dir).plan)).total_steps
+        return read_plan(read_regular(RunDir(run_dir).plan))
     except (OSError, *BAD_JSON):
         return None
 
 
+def validates_first(plan: Plan) -> bool:
+    """Whether verl validates before its first step: then an attempt has something to do without a step to train."""
+    words = (word.lower() for spec in plan.services for word in spec.argv)
+    return any("val_before_train=true" in word for word in words)
+
+
 def no_next_attempt(run_dir: Path) -> str:
     """Why a run that has ended gets no other attempt, in words; "" if it may."""
-    try:
-        plan = read_plan(read_regular(RunDir(run_dir).plan))
-    except (OSError, *BAD_JSON):
-        return ""  # the backend says what is wrong with it
-    if not plan.smoke:
+    plan = plan_of(run_dir)
+    if plan is None or not plan.smoke:  # of a plan that cannot be read the backend says what is wrong with it
         return ""
     return (
         f"{plan.run} is a smoke run: small batches, two steps, its checkpoint removed; it is not resumed. The real run "
