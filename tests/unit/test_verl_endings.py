@@ -78,6 +78,8 @@ def check(
     verdict = result["verifier_result"]
     if what == "dropped":
         assert verdict is None and result["ending"]["reward"] == expected
+    elif own is None and what == "masked":
+        assert verdict is None, "nobody gave it a reward"
     else:
         assert verdict is not None
     assert (result["exception_info"] is None) is (cause in ("done", "limit"))

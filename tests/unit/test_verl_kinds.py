@@ -378,7 +378,7 @@ async def test_a_reward_that_cannot_be_computed_fails_the_trial(trials: Callable
     info = result["exception_info"]
     assert (info["exception_type"], info["exception_message"]) == ("ZeroDivisionError", "of the user's")
     assert "in score" in info["exception_traceback"]
-    assert result["verifier_result"] == {"rewards": {"reward": 0.0}} and result["ended_by"] == "exception"
+    assert result["verifier_result"] is None and result["ended_by"] == "exception"
     outcome.record(1.0)
     assert run.result(outcome) == result
 
@@ -446,7 +446,7 @@ async def test_a_result_that_cannot_be_written_fails_the_trial_by_name(
     outcome.record(outcome.reward)
     result = run.result(outcome)
     assert result["exception_info"]["exception_type"] == "TrialFilesError"
-    assert (result["ended_by"], result["verifier_result"]) == ("exception", {"rewards": {"reward": 0.0}})
+    assert (result["ended_by"], result["verifier_result"]) == ("exception", None)
 
 
 async def test_a_result_that_cannot_be_written_when_verl_knows_the_reward(

@@ -131,7 +131,8 @@ class Outcome:
     """Result of a trial. ``rows``: that of the main conversation last; empty if nothing of it is trained, and
     ``ending`` says why. ``reward``: None until verl has computed it; ``exception``: what ended it, None if it ended
     by itself or by a limit; ``not_trained``: its sampled tokens that are in no row, by the reason; ``asides``:
-    replies beside its conversation; ``counts``: of its step, told once the result is known. Times are seconds."""
+    replies beside its conversation; ``counts``: of its step, told once the result is known; ``given``: whether anybody
+    gave the reward: else verl only needs a number, and the trial has none. Times are seconds."""
 
     name: str
     rows: list[Row]
@@ -149,6 +150,8 @@ class Outcome:
     not_trained: dict[str, int]
     asides: int
     counts: StepEndings
+    validation: bool = False
+    given: bool = True
     recorded: bool = False
 
     def record(self, reward: float | None, extras: Mapping[str, Any] | None = None) -> None:
@@ -168,7 +171,9 @@ class Outcome:
             "not_trained": self.not_trained,
             "ending": msgspec.to_builtins(self.ending),
         }
-        self.files.write(reward, plain(extras) if extras else None)
+        # A validation counts a trial without a reward as 0; a step of training leaves it out.
+        told = reward if self.given or self.validation else None
+        self.files.write(told, plain(extras) if extras else None)
         self.recorded = True
         self.counts.tell(self.ending, self.not_trained, self.asides, reward)
 
@@ -226,7 +231,7 @@ class Outcome:
 
     def _mask(self, cause: Cause, why: str) -> None:
         self.not_trained = _with_ending(self.not_trained, self.rows)
-        self.rows, self.ending = [], Ending(cause, why, "masked")
+        self.rows, self.ending, self.given = [], Ending(cause, why, "masked"), False
 
 
 def _with_ending(not_trained: Mapping[str, int], rows: Sequence[Row]) -> dict[str, int]:
@@ -629,6 +634,7 @@ async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Ou
     left = settings.max_retries - ran.attempt.repeat if ended.again else 0
     what = outcome_of(ended.cause, settings.agent.endings, verified=verified, left=left, rows=bool(all_rows))
     rows = all_rows if what in ("trained", "zeroed") else []
+    given = what == "zeroed" or bool(rows) or (reward is not None and bool(all_rows))
     if what == "zeroed" or not all_rows or (reward is None and not rows):
         reward = 0.0  # verl computes none for a trial without a row
     known = reward is not None
@@ -673,6 +679,8 @@ async def _outcome(ran: _Ran, tools: RunTools | None, counts: StepEndings) -> Ou
         not_trained=_with_ending(ran.carried.not_trained, [] if rows else all_rows),
         asides=ran.carried.counters.asides,
         counts=counts,
+        validation=prompt.validation,
+        given=given,
     )
     if known:
         try:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 import sys
-import sysconfig
 import threading
 import weakref
 from collections import Counter
@@ -30,7 +29,7 @@ WORTH_TELLING_S = 1.0  # seconds of one stop that a log is told of
 AGAIN_S = 60.0  # seconds until the log is told again of the same place
 _OURS = str(Path(__file__).resolve().parents[1])
 _PACKAGES = re.compile(r"[/](site|dist)-packages[/]")
-_LIBRARY = sysconfig.get_path("stdlib")
+_LIBRARY = str(Path(asyncio.__file__).resolve().parents[1])
 
 
 class Stalls:
