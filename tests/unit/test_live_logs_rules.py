@@ -149,6 +149,8 @@ def test_a_parser_that_is_set_already_is_no_patch_and_trials_say_more(run: Follo
         ([3, 3, 3, 0], {}, False),  # slips of the model: most trials called tools
         ([3, 3, 0, 0], {}, True),
         ([3, 3, 3], {}, True),  # too few
+        ([3, 3, 3, 3, -1, -1, -1, -1, -1], {}, False),  # the others were offered none
+        ([3, 3, -1, -1, -1], {}, True),
         ([3, 3, 3, 3], {"updated_at": 0.0}, True),  # of an attempt before this one
         ([3, 3, 3, 3], {"earlier": True}, True),
         ([3, 3, 3, 3], {"turns": 0}, True),  # only verl's dump is known
@@ -160,7 +162,10 @@ def test_a_parser_fits_whose_calls_most_trials_got(
     run.write("r0", *[BY_ID["vllm-tool-calls-unreadable"].fires] * MANY)
     run.look()
     now = {"updated_at": time.time() + 1e6, **fields}
-    heads = tuple(trial(number, tool_calls=count, **now) for number, count in enumerate(calls))
+    heads = tuple(
+        trial(number, tool_calls=max(0, count), tools_offered=False if count < 0 else None, **now)
+        for number, count in enumerate(calls)
+    )
     found = run.symptoms(trials=TrialsStatus(newest=heads))
     assert ("log:vllm-tool-calls-unreadable:r0" in found) == raised
 

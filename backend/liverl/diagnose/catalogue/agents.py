@@ -211,11 +211,13 @@ class _ParserSetting(NamedTuple):
 
 
 def calls_are_read(heads: Iterable[TrialHead], since: float = 0.0) -> bool:
-    """Whether most trials of the newest two steps, that changed after ``since`` (Unix seconds), called a tool: lines of
-    an engine about calls that it could not read are slips of the model then, and its parser fits."""
+    """Whether most trials of the newest two steps that were offered tools, and changed after ``since`` (Unix seconds),
+    called one: lines of an engine about calls that it could not read are slips of the model then, and its parser fits.
+    """
     known = [one for one in heads if not one.earlier and one.turns and one.updated_at >= since]
     newest = max((one.step or 0 for one in known), default=0)
-    judged = [one for one in known if (one.step or 0) >= newest - 1]
+    recent = (one for one in known if (one.step or 0) >= newest - 1)
+    judged = [one for one in recent if one.tool_calls or one.tools_offered is not False]
     return len(judged) >= FEWEST and 2 * sum(one.tool_calls > 0 for one in judged) > len(judged)
 
 
