@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from liverl.diagnose.muting import muted_words
-from liverl.model import SMOKE, GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl.model import SMOKE, GpuStatus, ServiceState, ServiceStatus, Snapshot, Validation
 from liverl.observe.metrics.rewards import words as reward_words
 from liverl.rundir.commands import run_option
 from liverl.util.plural import quantity
@@ -128,9 +128,19 @@ def _lines(s: Snapshot) -> list[Line]:
     lines += [(f"{name:<9} {one_line(where)}", None) for name, where in s.trackers.items()]
     if not s.smoke and (told := reward_words(s.rewards, s.step or 0)):
         lines.append((f"reward    {told}", None))
+    if not s.smoke and s.rewards.validation is not None:
+        lines.append((f"validated {_validated(s.rewards.validation)}", None))
     lines += _trials(s)
     lines += _machine(s)
     return lines
+
+
+def _validated(found: Validation) -> str:
+    """``after step 40: val-core/sums/reward/mean@1 0.250 (0.100 at first, best 0.310 after step 30)``."""
+    beside = [f"{found.first:.3f} at first"] if found.count is None or found.count > 1 else []
+    beside += [f"best {found.best:.3f} after step {found.best_step}"] if found.best_step != found.step else []
+    more = f" ({', '.join(beside)})" if beside else ""
+    return f"after step {found.step}: {one_line(found.key)} {found.last:.3f}{more}"
 
 
 def _head(s: Snapshot) -> str:

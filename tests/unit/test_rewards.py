@@ -216,6 +216,14 @@ def test_validations_are_summed_up_beside_the_rewards() -> None:
     assert both is not None and both.key == "val-core/a", "the one that is charted"
 
 
+def test_a_validation_that_is_written_alone_is_no_step_and_counts() -> None:
+    """Before the first step it is the baseline; one of an asynchronous run may come after the step behind it."""
+    alone = {step: StepMetrics(step, {"val-core/x/acc": step / 10}) for step in (0, 2)}
+    found = summary([alone[0]], steps(0.1, 0.2, 0.3), [alone[2]], steps(0.4, first=4))
+    assert found.validation == Validation("val-core/x/acc", 0.0, 0.2, 2, 0.2, 2, 2)
+    assert found.newest == (0.1, 0.2, 0.3, 0.4), "no step is taken for one of a trainer that was resumed"
+
+
 @pytest.mark.parametrize(
     ("scores", "words"),
     [

@@ -84,3 +84,56 @@ async def test_an_attempt_that_begins_again_does_not_show_the_steps_before_as_do
     await sampler.look_at_files()
     assert sampler.facts.metrics is not None and sampler.facts.metrics.step == 4, "of this attempt"
     sampler.close()
+
+
+CORE, OTHER = "val-core/sums/reward/mean@1", "val-core/z/acc/mean@1"
+
+
+async def test_each_validation_is_told_with_its_scores_and_the_trials_that_failed(tmp_path: Path) -> None:
+    told: list[tuple[str, str, str]] = []
+    supervisor: Any = SimpleNamespace(
+        run_dir=tmp_path,
+        plan=SimpleNamespace(services=(), total_steps=8),
+        end_causes=SimpleNamespace(matcher=whole()),
+        slots={},
+        gpus=(),
+        allowed_gpus=(),
+        say=lambda kind, text, level="info", *_, **__: told.append((kind, text, level)),
+        now=lambda: 1000.0,
+        pace=SimpleNamespace(changed=lambda: None),
+        spawn_task=None,
+    )
+    sampler = Sampler(supervisor, host_interval=1, gpus_interval=1, trials_interval=1)
+    await sampler.look_at_files()
+    told.clear()
+    reward = {"critic/score/mean": 0.5}
+    for number, failed in enumerate((False, True, False)):
+        folder = tmp_path / "trials" / f"sums-{number}-00000000"
+        folder.mkdir(parents=True)
+        why = {"exception_type": "ValueError", "exception_message": "x"} if failed else None
+        (folder / "liverl.json").write_text(json.dumps({"validation_after_step": 4, "task": "sums"}))
+        result = {"exception_info": why, "ended_by": "return", "turns": 1}
+        (folder / "result.json").write_text(json.dumps(result))
+    await sampler.look_at_files()
+    rows = [
+        (0, {CORE: 0.25, "val-aux/sums/reward/std@1": 0.1}),
+        (1, reward),
+        (2, {**reward, CORE: 0.5, **{f"{OTHER}{n}": 0.125 for n in range(3)}}),
+        (4, {**reward, CORE: 0.375}),
+    ]
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps({"step": step, "data": data}) + "\n" for step, data in rows)
+    await sampler.look_at_files()
+    sampler.close()
+    found = [(text, level) for kind, text, level in told if kind == "validation"]
+    assert [text for text, _ in found] == [
+        f"validation before the first step: {CORE} 0.250",
+        f"validation after step 2: {CORE} 0.500, {OTHER}0 0.125, {OTHER}1 0.125, 1 more",
+        f"validation after step 4: {CORE} 0.375; the best so far was 0.500, after step 2; 1 of 3 trials failed",
+    ]
+    assert [level for _, level in found] == ["info", "info", "warning"]
+    assert [text.split(":")[0] for kind, text, _ in told if kind == "step"] == [
+        "step 1/8",
+        "step 2/8",
+        "step 4/8",
+    ]

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 class FileNews:
     """What was read since it was last taken.
 
-    ``steps``: new or repeated steps. ``resets``: number of times that metrics were read again from the start, in
-    total. ``last_reported``: with the first steps, the newest step that an event of the run names. ``edits``: edits
-    of the configuration, in words. ``written``: by step, the Unix times after which and by which it was written.
-    ``outputs``: what was found of a launch script's outputs, in words.
+    ``steps``: new or repeated steps; ``records``: the same with validations that were written alone. ``resets``: number
+    of times that metrics were read again from the start, in total. ``last_reported``: with the first steps, the newest
+    step that an event of the run names. ``edits``: edits of the configuration, in words. ``written``: by step, the Unix
+    times after which and by which it was written. ``outputs``: what was found of a launch script's outputs, in words.
     """
 
     steps: list[StepMetrics] = field(default_factory=list)
+    records: list[StepMetrics] = field(default_factory=list)
     resets: int = 0
     last_reported: int | None = None
     edits: list[str] = field(default_factory=list)
@@ -101,7 +102,9 @@ class RunFiles:
         self._any_steps = self._any_steps or bool(steps)
         if self._news.resets != self._steps.resets:
             self._news.steps.clear()
+            self._news.records.clear()
         self._news.steps += steps
+        self._news.records += self._steps.records
         self._news.written |= self._steps.written
         self._news.resets = self._steps.resets
         return None

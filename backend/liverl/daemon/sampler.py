@@ -39,7 +39,8 @@ from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
-from liverl.observe.metrics.rewards import RewardHistory, reward_in, step_trained_words
+from liverl.observe.metrics.rewards import RewardHistory, reward_in, scores_in, step_trained_words
+from liverl.observe.metrics.step_lines import only_validates
 from liverl.observe.step_sizes import StepSizes, disk_status
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume, VolumeWatch, is_low, largest
 from liverl.plan.checkpoints import checkpoints
@@ -51,6 +52,7 @@ from liverl.sandboxes.seen import SeenSandboxes, with_paths
 from liverl.supervise.services.state_machine import SERVING
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.pace import QUIET_PERIOD
+from liverl.util.plural import quantity
 
 if TYPE_CHECKING:
     from liverl.external.outputs import OutputLinks, RunningScript
@@ -70,6 +72,7 @@ GPU_RETRY = 60.0  # seconds between two samples on a machine without GPUs
 # Seconds between two looks at the processes of a quiet run: stopped ones are named within 10
 STALL_PERIOD = 7.5
 READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
+SCORES = 3  # scores of a validation that its event names
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...
 # ... and of a quiet run, whose disk may be filled by others: with the look at its processes, as each time that the
@@ -339,6 +342,7 @@ class Sampler:
         fresh = self._primed and not reset
         if not self._primed and self.begins_after is not None:
             news.steps = [metrics for metrics in news.steps if metrics.step <= self.begins_after]
+            news.records = [metrics for metrics in news.records if metrics.step <= self.begins_after]
         if reset:
             self._pace.clear()
             self._rewards.clear()
@@ -347,13 +351,16 @@ class Sampler:
             self.facts.metrics = news.steps[-1]
             self._pace.add(news.steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
-            self._rewards.add(news.steps)
-            self.facts.rewards = self._rewards.summary()
             self._recent.add(news.steps)
             self.facts.recent = self._recent.recent()
+        if news.records:
+            self._rewards.add(news.records)
+            self.facts.rewards = self._rewards.summary()
         if fresh:
-            for metrics in news.steps:
-                self._report_step(metrics, news.written.get(metrics.step))
+            for metrics in news.records:
+                if not only_validates(metrics):
+                    self._report_step(metrics, news.written.get(metrics.step))
+                self._report_validation(metrics)
         if news.last_reported is not None:
             told = news.last_reported
             self._report_missed([metrics.step for metrics in news.steps if metrics.step > told])
@@ -420,6 +427,21 @@ class Sampler:
                 f"{trials.zero_tool_calls} of {trials.total} trials of step {metrics.step} made no tool call"
             )
             supervisor.say("zero_tool_calls", without, "warning", "trainer", step=metrics.step)
+
+    def _report_validation(self, metrics: StepMetrics) -> None:
+        scores = scores_in(metrics)
+        if not scores:
+            return
+        step, best = metrics.step, self.facts.rewards.validation
+        words = [f"{key} {value:.3f}" for key, value in scores.items()][:SCORES]
+        more = [f"{len(scores) - SCORES} more"] if len(scores) > SCORES else []
+        text = f"validation {'before the first step' if step == 0 else f'after step {step}'}: {', '.join(words + more)}"
+        if best is not None and best.best_step < step and best.key in scores:
+            text += f"; the best so far was {best.best:.3f}, after step {best.best_step}"
+        of_it = [head for head in self.facts.trials.newest if head.validated == step and not head.earlier]
+        failed = sum(bool(head.error) for head in of_it)
+        text += f"; {failed} of {quantity(len(of_it), 'trial')} failed" if failed else ""
+        self._supervisor.say("validation", text, "warning" if failed else "info", "trainer", step=step)
 
     async def _look_at_logs(self) -> float | None:
         logs = []

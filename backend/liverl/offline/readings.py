@@ -80,13 +80,15 @@ class FileReadings:
                 self._rewards.clear()
                 self._recent.clear()
                 self.news.clear()
-            if not news:
+            if not self._steps.records:
                 break
+            self._rewards.add(self._steps.records)
+            if not news:
+                continue
             self._metrics = news[-1]
             self.news += news
             self.written |= self._steps.written
             self._pace.add(news, time.monotonic(), fresh=False)
-            self._rewards.add(news)
             self._recent.add(news)
         failed |= {str(path): why for path, why in self._steps.unreadable.items()}
         self.unreadable = tuple(UnreadableFile(path, why) for path, why in failed.items())

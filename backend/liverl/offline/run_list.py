@@ -188,8 +188,8 @@ def _judged(run_dir: Path, size: int, written_ns: int) -> Rewards:
     from liverl.observe.metrics.steps import MetricsReader
 
     history, steps = RewardHistory(), MetricsReader.of_run(run_dir)
-    while news := steps.poll():
-        history.add(news)
+    while steps.poll() or steps.records:
+        history.add(steps.records)
     return history.summary()
 
 

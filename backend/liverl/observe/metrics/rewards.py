@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from liverl.model import MostUntrained, RewardCourse, Rewards, StepMetrics, Trained, Validation
 from liverl.model.trials import NOT_TRAINED
 from liverl.observe.metrics.names import VALIDATION, key_in, keys_of
+from liverl.observe.metrics.step_lines import only_validates
 from liverl.util.late_pattern import late_pattern
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ def reward_in(values: Mapping[str, float]) -> float | None:
     return None if key is None else values[key]
 
 
+def scores_in(metrics: StepMetrics) -> dict[str, float]:
+    """The validation scores that were written with a step, or alone, by their metrics; empty if it has none."""
+    return {
+        key: value
+        for key, value in sorted(metrics.values.items())
+        if key.startswith(VALIDATION) and math.isfinite(value)
+    }
+
+
 class RewardHistory:
     """Collects the rewards of steps in the order in which they are written."""
 
@@ -62,8 +72,12 @@ class RewardHistory:
         self._scores.clear()
 
     def add(self, news: Sequence[StepMetrics]) -> None:
-        """Add new steps. A lower step than the last one is of a resumed trainer: it replaces the later steps."""
+        """Add new steps, and validations between them. A lower step than the last one is of a resumed trainer: it
+        replaces the later steps."""
         for metrics in news:
+            if only_validates(metrics):
+                self._score(metrics)
+                continue
             while self._by_step and next(reversed(self._by_step)) > metrics.step:
                 self._by_step.popitem()
             self._score(metrics)
@@ -75,9 +89,8 @@ class RewardHistory:
         for scores in self._scores.values():
             while scores and next(reversed(scores)) > metrics.step:
                 scores.popitem()
-        for key, value in metrics.values.items():
-            if key.startswith(VALIDATION) and math.isfinite(value):
-                self._scores.setdefault(key, {})[metrics.step] = value
+        for key, value in scores_in(metrics).items():
+            self._scores.setdefault(key, {})[metrics.step] = value
 
     def _count(self, metrics: StepMetrics) -> None:
         while self._trained and next(reversed(self._trained)) > metrics.step:

@@ -114,6 +114,11 @@ def validation_only(keys: Any) -> bool:
     return bool(keys) and all(key.startswith("val-") for key in keys)
 
 
+def only_validates(metrics: StepMetrics) -> bool:
+    """Whether these metrics are of a validation, and of no step."""
+    return validation_only({**metrics.values, **metrics.not_finite})
+
+
 def number_of(value: object) -> float:
     """Return a value as float; NaN for null (used by writers without NaN) and non-numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):

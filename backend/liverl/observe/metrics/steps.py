@@ -10,11 +10,11 @@ from liverl.logs.follow import LineFollower
 from liverl.model import StepMetrics
 from liverl.observe.metrics.files import CHUNK, MetricFiles
 from liverl.observe.metrics.step_lines import (
+    only_validates,
     parse_metrics_record,
     parse_step_line,
     step_metrics,
     training_step,
-    validation_only,
 )
 
 __all__ = [
@@ -31,15 +31,17 @@ _MOST = 4 << 20  # approximate bytes per poll
 class MetricsReader:
     """Reads new steps of one ``metrics.jsonl``, or of a run (``of_run``) with any trainer.
 
-    Validation-only records are dropped. ``bad_lines`` counts invalid lines. When
-    ``resets`` grows, a file was replaced or truncated and everything is read again. ``written``: the Unix times after
-    which and by which the steps of the last poll were written.
+    Records with validation scores only, as of a validation before the first step, are no steps: they are in
+    ``records``, with the steps of the last poll, in the order in which they were written. ``bad_lines`` counts invalid
+    lines. When ``resets`` grows, a file was replaced or truncated and everything is read again. ``written``: the Unix
+    times after which and by which the records of the last poll were written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._files = MetricFiles(path)
         self.bad_lines = 0
         self.resets = 0
+        self.records: list[StepMetrics] = []
         self.written: dict[int, tuple[float, float]] = {}
 
     @classmethod
@@ -61,23 +63,23 @@ class MetricsReader:
         Raises:
             OSError: the storage failed.
         """
-        new_steps: list[StepMetrics] = []
+        new: list[StepMetrics] = []
         self.written = {}
         for _ in range(_MOST // CHUNK):
             batch = self._files.poll()
             self.bad_lines += batch.bad_lines
             if batch.fresh:
                 self.resets += 1
-                new_steps.clear()
+                new.clear()
             if batch.cut is not None:
-                new_steps = [metrics for metrics in new_steps if metrics.step < batch.cut]
+                new = [metrics for metrics in new if metrics.step < batch.cut]
             for step, values in batch.records:
-                if not validation_only(values):
-                    new_steps.append(step_metrics(step, values))
-                    self.written[step] = batch.written
+                new.append(step_metrics(step, values))
+                self.written[step] = batch.written
             if not batch.more:
                 break
-        return new_steps
+        self.records = new
+        return [metrics for metrics in new if not only_validates(metrics)]
 
 
 class ConsoleReader:
