@@ -10,6 +10,7 @@ import msgspec
 
 from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
 from liverl.agents.pods import LIST_PODS
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.sandboxes import all_fail_in_setup
 from liverl.diagnose.titles import capital
@@ -26,6 +27,7 @@ NO_TOKENS = "verl-no-tokens"  # signature of a batch in which no trial had a tok
 SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
 
 
+@silent_while_broken
 def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     """At least half of the trials called no tool, in the newest step in which enough trials have ended. This is
     counted from the trials' files. The usual cause is that the engine's parser does not read what the model writes.
