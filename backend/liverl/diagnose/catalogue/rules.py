@@ -38,6 +38,7 @@ from liverl.diagnose.catalogue import (
     serving,
     sessions,
     step_times,
+    trial_limits,
 )
 from liverl.diagnose.tracker import Rule
 
@@ -92,6 +93,7 @@ FILE_RULES = (
     Rule(responses.truncated_share, linger=0.0),
     Rule(responses.responses_aborted, linger=0.0),
     Rule(step_times.steps_slow_down, linger=0.0),
+    Rule(trial_limits.trials_at_limit, linger=STEPS_S),
     Rule(sessions.rewrites_jump),
     Rule(sessions.sub_agents_dominate),
     Rule(sessions.asides_dominate),
