@@ -17,36 +17,32 @@ LARGE = 0.5  # share of a step's trials; to end at a limit is a normal end of so
 
 
 class _Limit(NamedTuple):
-    """``ended_by``: as the results of trials say it; ``what``: they ran out of; ``fix``: what gives them more."""
+    """``ended_by``: as the results of trials say it; ``fix``: what gives them more."""
 
     ended_by: tuple[str, ...]
-    what: str
     fix: str
 
 
-_LIMITS = (
-    _Limit(
+# What they ran out of -> the limit
+_LIMITS = {
+    "turns": _Limit(
         ("max_iterations",),
-        "turns",
         "raise harbor_agent.max_iterations if what they did last was of use, else have the agent finish earlier",
     ),
-    _Limit(
+    "tokens": _Limit(
         ("response_length",),
-        "tokens",
         "raise training.max_response_length if there is memory for it, or let tools return less",
     ),
-    _Limit(
+    "context": _Limit(
         ("context_length",),
-        "context",
         "raise vllm.max_model_length as far as the model allows, or have the agent shorten its conversation",
     ),
-    _Limit(
+    "time": _Limit(
         ("AgentTimeoutError", "TrialTimeoutError"),
-        "time",
         "see what they wait for (liverl-tui trials steps); then raise harbor_agent.override_timeout_sec and "
         "max_timeout_sec",
     ),
-)
+}
 
 
 @silent_while_broken
@@ -67,7 +63,7 @@ def trials_at_limit(window: Window) -> Iterator[Symptom | Resolved]:
     step = next((one for one in mostly_ended(now) if one.finished >= FEWEST), None)
     if step is None or tells(truncated_share, window) or tells(trials_not_trained, window):
         return
-    for limit in _LIMITS:
+    for what, limit in _LIMITS.items():
         number = sum(step.ended_by.get(name, 0) for name in limit.ended_by)
         if number < LARGE * step.finished:
             continue
@@ -75,10 +71,10 @@ def trials_at_limit(window: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id="trials_at_limit",
             severity="info",
-            title=f"{number / step.finished:.0%} of the trials of step {step.step} ran out of {limit.what}",
+            title=f"{number / step.finished:.0%} of the trials of step {step.step} ran out of {what}",
             step=step.step,
             cause=f"{number} of {step.finished} trials of step {step.step} that have ended reached their limit of "
-            f"{limit.what}: this is no error, and each is rewarded for what it had done until then; but where it "
+            f"{what}: this is no error, and each is rewarded for what it had done until then; but where it "
             "happens to most, the reward says more of the limit than of the policy",
             fix=limit.fix,
             evidence=tuple(Evidence(head.path) for head in heads if not head.earlier)[:SHOWN],
