@@ -30,6 +30,7 @@ def without_tools(step: StepTrials) -> bool:
 
 
 def heads_of(now: Snapshot, step: StepTrials) -> list[TrialHead]:
+    """Those of its trials that are listed, and count."""
     return [h for h in now.trials.newest if h.step == step.step and not h.earlier]
 
 
