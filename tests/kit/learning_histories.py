@@ -348,6 +348,19 @@ def _slows_down(run: Run) -> list[Values]:
     return rows
 
 
+def _breaks(run: Run) -> list[Values]:
+    """The update of step 30 destroys the weights."""
+    broken = {
+        "cut": 1.0,
+        "length": 8192.0,
+        "longest": 8192.0,
+        "shortest": 8192.0,
+        "entropy": 0.004,
+        "score": 0.0,
+    }
+    return [*(run.step(longest=8192.0) for _ in range(30)), *(run.step(**broken) for _ in range(20))]
+
+
 def probes() -> Iterator[tuple[str, History]]:
     """Rule -> a history on which it fires."""
 
@@ -357,6 +370,7 @@ def probes() -> Iterator[tuple[str, History]]:
     def made(make: Callable[[Run], list[Values]]) -> History:
         return History(make.__name__.strip("_").replace("_", " "), "simulated", _steps(make(Run(7))))
 
+    yield "policy_broken", made(_breaks)
     yield "entropy_rises", logged("entropy-rises")
     yield "length_explodes", logged("truncation-rises")
     yield "truncated_share", logged("truncation-rises")

@@ -246,7 +246,7 @@ def alerts() -> str:
 def _alert(kind: str, of: list[Rule]) -> str:
     found = []
     for rule in of:
-        module = Path(inspect.getfile(rule.look))
+        module = Path(inspect.getfile(inspect.unwrap(rule.look)))
         here = [
             one
             for one in _texts()

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from functools import cache
 
 from kit.learning_histories import History, healthy, probes
-from liverl.diagnose.catalogue import gone_astray, gradients, off_policy, responses, step_times
+from liverl.diagnose.catalogue import broken_policy, gone_astray, gradients, off_policy, responses, step_times
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.training import judge_course
 from liverl.observe.metrics.recent import StepCollector
 
-_NEW = tuple(one.__name__ for one in (gone_astray, gradients, off_policy, responses, step_times))
+_NEW = tuple(
+    one.__name__ for one in (broken_policy, gone_astray, gradients, off_policy, responses, step_times)
+)
 RULES = tuple(name for rule in FILE_RULES if rule.look.__module__ in _NEW for name in rule.ids)
 OFTEN, SELDOM = 200, 10  # steps from which on not each step is judged, and how often then
 

@@ -60,7 +60,7 @@ def test_each_rule_fires_on_its_probe(name: str) -> None:
 
 def test_every_rule_has_a_probe() -> None:
     assert {rule for rule, _ in probes()} == set(RULES)
-    assert len(RULES) == 11
+    assert len(RULES) == 12
 
 
 @pytest.mark.parametrize("name", healthy_histories())
@@ -101,7 +101,7 @@ def noise(seed: int, spread: float, steps: int = 120) -> History:
 
 @pytest.mark.parametrize("spread", [0.1, 0.3, 0.6])
 def test_noise_raises_an_alert_in_at_most_one_run_of_forty(spread: float) -> None:
-    """Of 40 runs of 120 steps, each looked at after every fifth step: 960 looks at eleven rules."""
+    """Of 40 runs of 120 steps, each looked at after every fifth step: 960 looks at twelve rules."""
     raised = []
     for seed in range(40):
         collector = StepCollector()

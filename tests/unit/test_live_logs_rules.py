@@ -29,6 +29,7 @@ from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import ReplicaSet, ReplicaStatus, ServiceState, StepTrials, Symptom, TrialsStatus
 from liverl.observe.live_logs.reader import MOST, FollowedLog, LiveLogs
 from liverl.observe.live_logs.watched import COUNTED, watched
+from liverl.sessions.sampling import OVERFLOW, TIME_OVER, at_limit, replies_over, turns_over
 
 DATA = Path(__file__).parents[1] / "data"
 HEALTHY = (
@@ -376,8 +377,8 @@ def test_what_the_sessions_refuse_is_one_alert_that_says_why(run: Followed) -> N
     ("status", "why"),
     [
         (400, ""),
-        (400, "exceed context limit! prompt is too long"),
-        (410, "the time is over"),
+        (400, "exceed context limit! prompt is too long"),  # of each first prompt: none succeeds
+        (410, "session apples-1 is finished"),
         (503, "no replica"),
     ],
 )
@@ -387,6 +388,41 @@ def test_what_the_sessions_refuse_for_another_reason_is_no_fault_of_the_request(
     run.write("sessions", *[refused(status, why)] * 6)
     run.look()
     assert set(run.symptoms()) == {f"responses_{status}:sessions"}
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (400, f"{OVERFLOW} the session has 972 tokens behind its first prompt, its limit is 512"),
+        (400, f"{OVERFLOW} prompt is too long: 9000 tokens > 8192 maximum"),
+        (410, turns_over("apples-8-23abcf63", 6)),
+        (410, replies_over("apples-8-23abcf63", 3)),
+        (410, f"{TIME_OVER} apples-8-23abcf63 is over"),
+    ],
+)
+def test_a_trial_that_has_used_up_its_limits_is_no_request_that_failed(
+    run: Followed, status: int, why: str
+) -> None:
+    assert at_limit(why)
+    run.write("sessions", *[refused(status, why)] * 20, *[refused(200, "")] * 20)
+    run.look()
+    assert run.symptoms() == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "why", "title"),
+    [
+        (410, "session apples-8-23abcf63 is finished", "sessions answers 410 5 times a minute: a session is finished"),
+        (400, "session 'a-1', n is 3", "sessions refuse 5 requests a minute: a session, n is 3"),
+    ],
+)  # fmt: skip
+def test_a_title_names_no_single_trial(run: Followed, status: int, why: str, title: str) -> None:
+    assert not at_limit(why)
+    run.write("sessions", *[refused(status, why)] * 10, *[refused(200, "")] * 20)
+    run.look()
+    (symptom,) = run.symptoms().values()
+    assert symptom.title == title
+    assert why in symptom.evidence[0].words, "a piece of evidence may name one"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from liverl.util.json_limits import letters_of
 
 OVERFLOW = "exceed context limit!"  # begins the message of a prompt that is too long; agents look for it
 # "prompt is too long: N tokens > M maximum" behind it is what Anthropic's API says: Claude Code then compacts.
+_HAD = "has had"
 TIME_OVER = "the time of session"  # begins the message of a request that comes behind the deadline; agents look for it
 
 # Every parameter that shapes the distribution of a sampled token, with the value at which it changes nothing, in vLLM's
@@ -65,6 +66,25 @@ class Overflow(ValueError):
     def __init__(self, message: str, *, row: bool = False) -> None:
         super().__init__(message)
         self.row = row
+
+
+def turns_over(session: str, turns: int) -> str:
+    """What a request behind the last turn of a trial is told."""
+    return f"session {session} {_HAD} its {turns} turns"
+
+
+def replies_over(session: str, replies: int) -> str:
+    """What a request is told after the most replies in sequence that called no tool."""
+    return f"session {session} {_HAD} {replies} replies without a tool call"
+
+
+def at_limit(message: str) -> bool:
+    """Whether a refusal says that a trial has used up a limit of its own (turns, tokens, context, time): that is its
+    end, which its result tells, and no fault of the request."""
+    if message.startswith((OVERFLOW, f"{TIME_OVER} ")):
+        return True
+    begin, had, rest = message.partition(f" {_HAD} ")
+    return bool(had) and begin.startswith("session ") and rest.endswith((" turns", " without a tool call"))
 
 
 def require_short(chat: Chat, context: int) -> None:

@@ -26,7 +26,7 @@ from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
 from liverl.sessions.repeated import RequestReader
 from liverl.sessions.result import MANY_ROWS, SessionResult
-from liverl.sessions.sampling import Limits, overridden
+from liverl.sessions.sampling import Limits, overridden, replies_over, turns_over
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import (
     PREFIX_MATCH,
@@ -583,12 +583,10 @@ class Session:
         begun = {*self._begun.values(), place.request.asked}  # equal requests are candidates for one turn
         if limits.max_turns is not None and history.counted + len(begun) > limits.max_turns:
             self.counters.refused_turns += 1
-            raise Refusal(410, f"session {self.id} has had its {limits.max_turns} turns")
+            raise Refusal(410, turns_over(self.id, limits.max_turns))
         if 0 < limits.max_consecutive_no_tool <= history.without_call:
             self.counters.refused_no_tool += 1
-            raise Refusal(
-                410, f"session {self.id} has had {history.without_call} replies without a tool call"
-            )
+            raise Refusal(410, replies_over(self.id, history.without_call))
         self._begun[place.request.order] = place.request.asked
 
     def _refuse_too_many_beside(self, place: Place) -> None:

@@ -10,8 +10,10 @@ import msgspec
 
 from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
 from liverl.agents.pods import LIST_PODS
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.sandboxes import all_fail_in_setup
+from liverl.diagnose.catalogue.step_shares import whole
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, RunContext, Window
 from liverl.engines.tool_formats import PARSER_KEY, readers_of
@@ -23,14 +25,17 @@ RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed i
 UNTRAINED_SHARE = 0.1  # of a step's trials: more than that changes what a step learns
 FAILED_SHARE = 0.1  # of a step's trials; fewer are usual with real sandboxes, and worth a note only
 NO_TOKENS = "verl-no-tokens"  # signature of a batch in which no trial had a token
+EARLY_SHARE = 0.25  # of a step's trials that have called a tool, or ended without a call: a step takes long
 SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
 
 
+@silent_while_broken
 def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
-    """At least half of the trials called no tool, in the newest step in which enough trials have ended. This is
-    counted from the trials' files. The usual cause is that the engine's parser does not read what the model writes.
-    The key is ``model.tool_parser``: qwen3_coder, hermes or another one of the engine; ``auto`` takes the parser of
-    the model's own chat template. An engine of your own has the option ``--tool-call-parser``.
+    """At least half of the trials called no tool, in the newest step in which enough trials have ended, and a quarter
+    have called one or ended without. This is counted from the trials' files. The usual cause is that the engine's
+    parser does not read what the model writes. The key is ``model.tool_parser``: qwen3_coder, hermes or another one of
+    the engine; ``auto`` takes the parser of the model's own chat template. An engine of your own has the option
+    ``--tool-call-parser``.
 
     - the title ends with ``model writes FORMAT, parser is ...`` or ``the parser does not read that``; the texts hold
       tags such as ``<tool_call>`` or ``<function=`` (``liverl-tui trials show TRIAL``) -> the parser is another
@@ -72,6 +77,9 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     without, judged = step.zero_tool_calls, step.judged
     if not without or 2 * without < judged:
         return  # trials that ended without a turn say nothing about tool calls
+    every_one = whole(now, step)
+    if (step.running or step.total < every_one) and judged < EARLY_SHARE * every_one:
+        return  # those without a call end first, while others still think about their first one
     every = without == judged
     heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
     recorded = " whose answers are recorded" if step.unrecorded else ""
@@ -239,11 +247,12 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
     others = f"; {failed - count} failed for other reasons" if failed > count else ""
     # Of all that have begun: those that fail at once are the first to end.
     share = failed / max(1, step.total)
+    so_far = f" that have ended, of {step.total} in all," if step.running else ""
     yield Symptom(
         id="trials_failed",
         severity="critical" if share == 1 else "warning" if share >= FAILED_SHARE else "info",
         title=f"trials fail: {kind}",
-        cause=f"{failed} of {step.finished} trials of step {step.step} ended with an exception, "
+        cause=f"{failed} of {step.finished} trials of step {step.step}{so_far} ended with an exception, "
         f"{count} of them with {words}{others}",
         fix="open one of these trials: result.json in its directory has the whole traceback, and the log of an agent "
         "that is a program what it printed before",
@@ -256,7 +265,10 @@ def trials_not_trained(window: Window) -> Iterator[Symptom | Resolved]:
     """More than ``UNTRAINED_SHARE`` of a step's trials were masked or dropped, or trained with reward 0, because of how
     they ended."""
     steps = (s for s in window.now.trials.steps[:RECENT_STEPS] if s.finished >= FEWEST)
-    step = next((s for s in steps if sum(s.ended(NOT_AS_MEANT).values()) > UNTRAINED_SHARE * s.total), None)
+    step = next(
+        (s for s in steps if sum(s.ended(NOT_AS_MEANT).values()) > UNTRAINED_SHARE * whole(window.now, s)),
+        None,
+    )
     if step is None:
         return
     causes = step.ended(NOT_AS_MEANT)
@@ -267,7 +279,7 @@ def trials_not_trained(window: Window) -> Iterator[Symptom | Resolved]:
     told = [h for h in heads if h.outcome in NOT_AS_MEANT]
     yield Symptom(
         id="trials_not_trained",
-        severity="critical" if number == step.total else "warning",
+        severity="critical" if number == whole(window.now, step) else "warning",
         title="trials are not trained with their reward",
         cause=f"{number} of {step.total} trials of step {step.step} did not end well ({why}): {counted(outcomes)}",
         fix="open one of these trials: its page says why it ended; agent.endings decides what becomes of such trials",

@@ -12,6 +12,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import (
     SMOOTH,
     Rise,
@@ -40,6 +41,7 @@ SURE_FALL = 6.0
 _LENGTH = "response_length/mean"
 
 
+@silent_while_broken
 def entropy_rises(window: Window) -> Iterator[Symptom | Resolved]:
     """The entropy is at least twice its lowest and grows, while the reward falls."""
     recent = window.beside.recent
@@ -58,6 +60,7 @@ def entropy_rises(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+@silent_while_broken
 def length_explodes(window: Window) -> Iterator[Symptom | Resolved]:
     """Responses are at least three times as long as at their shortest and grow, while the reward falls."""
     recent = window.beside.recent
@@ -77,6 +80,7 @@ def length_explodes(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+@silent_while_broken
 def reward_fell(window: Window) -> Iterator[Symptom | Resolved]:
     """In each of the newest five steps the reward was below a third of its best mean of five steps. It is not raised
     if another alert says what the policy does instead."""

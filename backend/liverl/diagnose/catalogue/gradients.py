@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import (
     beginning,
     evidence,
@@ -32,6 +33,7 @@ PRECISE, IMPRECISE = (
 _NORM, _DIFF = "actor/grad_norm", "training/rollout_probs_diff_mean"
 
 
+@silent_while_broken
 def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
     """The gradient norm has grown to at least three times its lowest (verl's FAQ: "continuously increasing"), and is
     higher than in the first steps: one that comes back to where it began has not grown. It is not raised while the
@@ -66,6 +68,7 @@ def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+@silent_while_broken
 def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
     """In at least three of the newest ten steps the gradient norm was ten times as high as it was in nine of ten steps
     before. It is not raised if the norm grows steadily (``gradient_grows``), nor while the reward rises."""

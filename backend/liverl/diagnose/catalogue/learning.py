@@ -5,18 +5,20 @@ The limits are those of the reference documents: verl's FAQ, and the pages on sc
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from liverl.diagnose.catalogue.asynchronous import fresher
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import evidence, newest, tells
-from liverl.diagnose.catalogue.metrics import flat_steps, solved
+from liverl.diagnose.catalogue.groups import complete_step, complete_steps, groups_of, heads_of, without_tools
+from liverl.diagnose.catalogue.metrics import flat_steps, gradient_zero, no_advantage, solved
 from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.catalogue.reward_levels import CAN_FAIL, KEEP, level_of
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
+from liverl.model import Evidence, Snapshot, StepTrials, Symptom
 from liverl.observe.metrics.recent import RecentSteps
+from liverl.observe.metrics.solved import FULL
 from liverl.util.plural import quantity
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
@@ -30,6 +32,8 @@ PEARSON_FROM = 0.002
 BROKEN_PEARSON = 0.9  # 0.75 was measured where routing was corrupted: the policy then learns noise
 # Share of groups whose rewards are all the same from which miles' advisory warns, and so many groups at least.
 EQUAL_GROUPS, LEAST_GROUPS = 0.5, 8
+AT_ONCE = 3.0  # times the difference of the step before: it has not grown there; an estimate
+_MEASURES = (("training/rollout_probs_diff_mean", PROBS_DIFF), ("rollout_corr/kl", ROLLOUT_KL * VERY_FAR))
 DROPPED = 0.1  # share (0..1) of trajectories that a filter drops
 # LiveRL's reason for dropping a trajectory -> what helps (liverl.md §8; R5 for the sandbox)
 _AGAINST = {
@@ -45,6 +49,7 @@ _UNKNOWN_REASON = (
 )
 
 
+@silent_while_broken
 def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
     """All trials of the newest complete step, or of one that has ended since the look before, have the same reward. It
     is not raised if half of them called no tool, which is then the cause (``zero_tool_calls``), nor if the reward has
@@ -106,39 +111,64 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+@silent_while_broken
 def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
     """In each group of trials of the newest complete step all rewards are the same, though they differ from group to
-    group: advantages are relative to the group, so all of them are zero (knowledge/liverl.md §7 T9)."""
+    group: advantages are relative to the group, so all of them are zero (knowledge/liverl.md §7 T9). Of a step with
+    more trials than are listed the trainer's own advantages say it. It is not raised if the gradient has been 0 for
+    several steps (``gradient_zero``)."""
     now = window.now
-    step = _complete_step(now)
-    if step is None or 2 * step.zero_tool_calls >= step.judged:
+    step = complete_step(now)
+    if tells(gradient_zero, window):
+        yield Resolved("groups_equal")
         return
-    groups = {name: rewards for name, rewards in _groups(now, step).items() if len(rewards) > 1}
-    if len(groups) < 2:
+    if step is None or without_tools(step):
         return
-    if any(min(rewards) != max(rewards) for rewards in groups.values()):
+    groups = {name: rewards for name, rewards in groups_of(now, step).items() if len(rewards) > 1}
+    if not groups:
+        if now.metrics is None or now.metrics.step != step.step or not no_advantage(now.metrics):
+            return
+    elif len(groups) < 2 or any(min(rewards) != max(rewards) for rewards in groups.values()):
         return
-    if len({rewards[0] for rewards in groups.values()}) == 1:
+    elif len({rewards[0] for rewards in groups.values()}) == 1:
         return  # ``rewards_equal``
-    solved = sum(rewards[0] > 0.0 for rewards in groups.values())
     yield Symptom(
         id="groups_equal",
         severity="info",
         title=f"no group of step {step.step} has different rewards",
-        cause=f"{solved} of {len(groups)} tasks of step {step.step} {'was' if solved == 1 else 'were'} solved in every "
-        "trial, the others in none: advantages are relative to the trials of the same task, so all are zero and the "
-        "policy learns nothing from this step",
+        cause=f"{_equal_words(step.step, groups)}: advantages are relative to the trials of the same task, so all are "
+        "zero and the policy learns nothing from this step",
         fix="use tasks of middling difficulty, or raise training.n_resp_per_prompt; small batches have such steps by "
         "chance",
         evidence=tuple(
             Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
             for name, rewards in sorted(groups.items())[:SHOWN]
-        ),
-        since=max(head.updated_at for head in _heads(now, step)),
+        )
+        or (Evidence(f"step {step.step}: all advantages are 0", value=0.0),),
+        since=max((head.updated_at for head in heads_of(now, step)), default=None),
         step=step.step,
     )
 
 
+def _equal_words(step: int, groups: Mapping[str, Sequence[float]]) -> str:
+    """What the trials of each group have got. ``groups``: the rewards of each; empty: only that they are the same in
+    each is known."""
+    of_each = sorted({rewards[0] for rewards in groups.values()})
+    if not groups:
+        return f"all trials of a task had the same reward in step {step}, in each task"
+    if any(0.0 < reward < FULL for reward in of_each):
+        return (
+            f"all trials of a task had the same reward in each of the {len(groups)} tasks of step {step} "
+            f"({of_each[0]:g} to {of_each[-1]:g})"
+        )
+    solved = sum(rewards[0] > 0.0 for rewards in groups.values())
+    return (
+        f"{solved} of {len(groups)} tasks of step {step} {'was' if solved == 1 else 'were'} solved in every trial, the "
+        "others in none"
+    )
+
+
+@silent_while_broken
 def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
     """From at least ``EQUAL_GROUPS`` of the groups of the newest complete step nothing is learned, but not of all of
     them: all rewards of the group are the same, or none of its trials is trained. Small steps have such shares by
@@ -150,10 +180,10 @@ def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
       ``training.n_resp_per_prompt``
     """
     now = window.now
-    step = _complete_step(now)
-    if step is None or 2 * step.zero_tool_calls >= step.judged:
+    step = complete_step(now)
+    if step is None or without_tools(step):
         return
-    groups = _groups(now, step)
+    groups = groups_of(now, step)
     failed = sum(not rewards for rewards in groups.values())
     equal = {name: rewards for name, rewards in groups.items() if len(rewards) > 1 and len(set(rewards)) == 1}
     lost = failed + len(equal)
@@ -190,6 +220,7 @@ def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+@silent_while_broken
 def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     """The engine and the trainer give the same tokens different probabilities. It is not raised if the difference has
     grown from near 0: then new weights do not arrive (``weights_not_delivered``). A divergence that is estimated from
@@ -204,6 +235,8 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
       trainer's) -> give both the same
     - it is there from step 1 on, and the data types are the same -> compare the prompt of a trial with the chat
       template: ``liverl-tui trials show TRIAL --tokens``
+    - the alert says that they agreed before -> look at what changed at that step (``liverl-tui events``): a replica or
+      the trainer was started again, or one update was too large
     - the run is asynchronous (``standalone`` or fully async), and the difference grew when rollouts ran ahead ->
       lower ``verl.fully_async.staleness_threshold``, as the alert says
     - the alert names cascade attention first -> switch that off: ``verl.disable_cascade_attn: true``
@@ -230,19 +263,45 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
         return
     broken = pearson is not None and pearson < BROKEN_PEARSON
     staler = fresher(metrics.values)
+    begin = _begins(window.beside.recent)
     yield Symptom(
         id="rollout_mismatch",
         severity="critical" if broken else "warning",
-        title="engine and trainer disagree on probabilities",
+        title="engine and trainer disagree on probabilities"
+        if begin is None
+        else f"engine and trainer disagree since step {begin}",
         cause=f"in step {metrics.step} {off[0].text}: the policy is trained on tokens whose probabilities differ "
-        "between engine and trainer, and grad_norm may rise steadily",
-        fix=f"{weigh(window).fix}compare the data types of engine and trainer, the chat template with the messages "
-        "that the agents send, and, for mixture-of-experts models, set actor_rollout_ref.actor.router_replay.mode: R3 "
-        "and actor_rollout_ref.rollout.enable_rollout_routing_replay: true (keys of trainer.overrides). "
-        f"If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference"
+        "between engine and trainer, and grad_norm may rise steadily"
+        + ("" if begin is None else f"; up to step {begin - 1} they agreed"),
+        fix=(
+            f"{weigh(window).fix}compare the data types of engine and trainer, the chat template with the messages "
+            "that the agents send, and, for mixture-of-experts models, set actor_rollout_ref.actor.router_replay.mode: "
+            "R3 and actor_rollout_ref.rollout.enable_rollout_routing_replay: true (keys of trainer.overrides)"
+            if begin is None
+            else f"find what changed at step {begin}: replicas or a trainer that were started again, or a resume with "
+            "other settings (liverl-tui events); weights that no longer arrive (liverl-tui metrics export --key "
+            "timing_s/update_weights); or an update that was too large: if entropy or lengths jumped as well, lower "
+            "algorithm.learning_rate and go back to an earlier checkpoint. Data types and the chat template are not "
+            "the likely cause: the steps before agreed with the same ones"
+        )
+        + ". If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference"
         + ("" if staler is None else f": {staler}"),
         evidence=tuple(off),
     )
+
+
+def _begins(recent: RecentSteps) -> int | None:
+    """The step with which the difference began at once: it was within its limit in all steps before, then ``AT_ONCE``
+    times as large as in the step before, and has been over the limit in most steps since. None if it was there from
+    the first step on, has come slowly, or that is not known."""
+    for key, limit in _MEASURES:
+        points = [(step, abs(value)) for step, value in recent.course(key)]
+        at = next((at for at, (_, value) in enumerate(points) if value > limit), None)
+        if at is None or 2 * sum(value > limit for _, value in points[at:]) < len(points) - at:
+            continue
+        (last, agreed), (first, differs) = points[max(0, at - 1)], points[at]
+        return int(first) if first - last == 1 and differs >= AT_ONCE * agreed else None
+    return None
 
 
 def _divergence(recent: RecentSteps) -> float | None:
@@ -305,49 +364,16 @@ def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
 # --- joins ----------------------------------------------------------------------------------------------
 
 
-def _complete_step(now: Snapshot) -> StepTrials | None:
-    """The newest step whose trials have all finished."""
-    return next(_complete_steps(now), None)
-
-
-def _complete_steps(now: Snapshot) -> Iterator[StepTrials]:
-    """The steps whose trials have all finished, the newest first."""
-    newest = now.trials.steps[0].step if now.trials.steps else 0
-    for step in now.trials.steps:
-        over = step.step < newest or (now.step is not None and step.step <= now.step)
-        if over and step.finished == step.total >= FEWEST:
-            yield step
-
-
 def _steps_of_one_reward(window: Window) -> Iterator[tuple[StepTrials, float]]:
     """Of the steps that have become complete since the previous look, those whose trials all have the same reward, and
     that reward, the earliest first: which step is named does not depend on when a look happens to be. Without a new
     step the newest one is judged."""
-    steps = list(_complete_steps(window.now))
-    before = None if window.before is None else _complete_step(window.before)
+    steps = list(complete_steps(window.now))
+    before = None if window.before is None else complete_step(window.before)
     new = [] if before is None else [step for step in steps if step.step > before.step]
     for step in reversed(new or steps[:1]):
-        if 2 * step.zero_tool_calls < step.judged and (reward := _only_reward(window.now, step)) is not None:
+        if not without_tools(step) and (reward := _only_reward(window.now, step)) is not None:
             yield step, reward
-
-
-def _heads(now: Snapshot, step: StepTrials) -> list[TrialHead]:
-    return [h for h in now.trials.newest if h.step == step.step and not h.earlier]
-
-
-def _groups(now: Snapshot, step: StepTrials) -> dict[str, list[float]]:
-    """The rewards of each group of trials of a step, without those of trials that are not trained; empty if one is not
-    known, or a group has only one trial."""
-    heads = _heads(now, step)
-    sizes = Counter(head.group for head in heads)
-    known = all(head.group and (head.reward is not None or not head.counts) for head in heads)
-    if not known or len(heads) != step.total or min(sizes.values(), default=0) < 2:
-        return {}
-    groups: dict[str, list[float]] = {name: [] for name in sizes}
-    for head in heads:
-        if (reward := head.counted_reward) is not None:
-            groups[head.group].append(reward)
-    return groups
 
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:

@@ -19,8 +19,9 @@ from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.engines.tool_formats import PARSER_KEY
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
+from liverl.observe.live_logs.responses import nameless
 from liverl.rundir.commands import run_option
-from liverl.sessions.sampling import OVERFLOW
+from liverl.sessions.sampling import OVERFLOW, at_limit
 
 ALIVE = ("starting", "ready", "degraded")
 SERVING = ("ready", "degraded")
@@ -166,9 +167,11 @@ def _judged(window: Window, log: LiveLog, service: ServiceStatus, complaint: Com
         ):
             return None
         begin = max(begin, settled)
-    number = complaint.counted.since(begin)
-    if number < limits.least or number < limits.share * (number + _answered(window, log, service, begin)):
+    number, answered = complaint.counted.since(begin), _answered(window, log, service, begin)
+    if number < limits.least or number < limits.share * (number + answered):
         return None
+    if service.kind == "sessions" and OVERFLOW in complaint.last.text and answered > 0:
+        return None  # a trial whose context is full has ended: ``trials_at_limit``
     if not signature.alive and now.at - complaint.last.at < ENDED_S and number < 3:
         return None
     return _Heard(service, complaint, signature, limits, number)
@@ -279,7 +282,11 @@ def requests_refused(window: Window) -> Iterator[Symptom | Resolved]:
     the sessions has that of each request, and the page of a trial the newest one of its own."""
     for all_of in filter(_many, _together(_failing(window, refused=True)[0])):
         most = all_of[0]
-        number, name, said = sum(one.number for one in all_of), most.service.name, most.failed.message[:_SAID]
+        number, name, said = (
+            sum(one.number for one in all_of),
+            most.service.name,
+            nameless(most.failed.message)[:_SAID],
+        )
         yield Symptom(
             id=f"requests_refused:{name}",
             severity=_severity(number, most.answered),
@@ -320,6 +327,7 @@ def _failing(window: Window, *, refused: bool) -> tuple[_Found, set[tuple[int, s
             one = _Failing(service, failed, failed.counted.since(begin), answered)
             if (
                 one.number > 0
+                and not _ends_a_trial(one)
                 and _asks_wrong(one) is refused
                 and not _counted_elsewhere(now, service, failed)
             ):
@@ -337,6 +345,12 @@ def _failing(window: Window, *, refused: bool) -> tuple[_Found, set[tuple[int, s
         if key not in alike or alike[key].number < one.number:
             alike[key] = one  # a script may write the same lines into two logs
     return {key: tuple(all_of.values()) for key, all_of in found.items()}, named
+
+
+def _ends_a_trial(one: _Failing) -> bool:
+    """Whether the sessions refused it because its trial has used up a limit of its own: that is a normal end, and
+    ``trials_at_limit`` tells how many of a step end so. Where nothing succeeds, no trial has even begun."""
+    return one.service.kind == "sessions" and one.answered > 0 and at_limit(one.failed.message)
 
 
 def _asks_wrong(one: _Failing) -> bool:
@@ -424,7 +438,7 @@ def _requests_fail(status: int, all_of: Sequence[_Failing]) -> Symptom:
     most = max(all_of, key=lambda one: one.number)
     number, name = sum(one.number for one in all_of), most.service.name
     advice = _ADVICE.get(status, _OTHER)
-    said = f": {most.failed.message[:_SAID]}" if most.failed.message else ""
+    said = f": {nameless(most.failed.message)[:_SAID]}" if most.failed.message else ""
     who = f"a server answers {status} to {name}" if most.failed.ours else f"{name} answers {status}"
     rate = f"{number / (FAILED_S / 60):.0f} times a minute"
     return Symptom(

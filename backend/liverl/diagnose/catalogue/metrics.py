@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 from statistics import fmean, median
 
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_course
 from liverl.diagnose.catalogue.go_back import GO_BACK
+from liverl.diagnose.catalogue.groups import complete_step, groups_of
 from liverl.diagnose.catalogue.reward_levels import CAN_FAIL, KEEP, level_of
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, RewardCourse, StepMetrics, Symptom
@@ -35,6 +37,7 @@ CRITIC_NORM = 30.0  # T20: gradient norm of the critic, for ``IN_A_ROW`` steps
 _KL = ("actor/ppo_kl", "actor/kl_loss", "actor/reward_kl_penalty")
 _NORM, _RATE, _ESS = "actor/grad_norm", "actor/lr", "rollout_corr/rollout_is_eff_sample_size"
 _ENTROPY = "actor/entropy"
+_ADVANTAGES = ("critic/advantages/max", "critic/advantages/min")
 _NAN = {"nan": "NaN", "inf": "infinite", "-inf": "infinite"}
 # In the order in which they are computed; all others of the actor, and the norm of its gradient, come last.
 _SCORE = "critic/score"  # what the reward function or a verifier returned
@@ -127,6 +130,7 @@ def _depth(key: str) -> int:
     return next((place for place, name in enumerate(_COMPUTED) if key.startswith(name)), len(_COMPUTED))
 
 
+@silent_while_broken
 def reward_flat(window: Window) -> Iterator[Symptom | Resolved]:
     """In each of the newest ``FLAT_STEPS`` steps all trials had the same reward; where only the mean of a step is
     known, it is exactly the same in all of these steps. The same alert, with another title, says that all or nearly
@@ -262,23 +266,67 @@ def flat_steps(recent: RecentSteps) -> tuple[StepMetrics, ...]:
     return tuple(reversed(found)) if len(found) >= FLAT_STEPS else ()
 
 
+@silent_while_broken
 def gradient_zero(window: Window) -> Iterator[Symptom | Resolved]:
-    """The gradient norm was 0 in the newest ``IN_A_ROW`` steps although the rewards of their trials differ."""
+    """The gradient norm was 0 in the newest ``IN_A_ROW`` steps although the rewards of their trials differ. Where the
+    trainer reports its advantages, or the trials show their groups, the alert says which cause it is.
+
+    - the trials of a task all have the same reward, for each task (``critic/advantages/max`` is 0) -> take tasks of
+      middling difficulty, or raise ``training.n_resp_per_prompt``
+    - they have, and their texts are the same (``liverl-tui trials diff TRIAL``) -> go on from an earlier checkpoint
+      with a lower ``algorithm.learning_rate``
+    - the rewards of a task differ -> ``liverl-tui trials show TRIAL --tokens`` shows whether its mask has any token;
+      if it has, no weight is trained: look at what is frozen in ``trainer.overrides``
+    """
     steps = newest(window.beside.recent, _NORM)
     if not steps or any(step.values[_NORM] != 0.0 or not _spread(step) for step in steps):
         return
+    cause, fix = {
+        False: (
+            "within each group of trials all rewards are the same, so all advantages are 0 and nothing is learned",
+            "use tasks of middling difficulty, or raise training.n_resp_per_prompt; if the trials of a task are the "
+            "same text (liverl-tui trials diff TRIAL), the policy has lost its entropy: go on from an earlier "
+            "checkpoint with a lower algorithm.learning_rate",
+        ),
+        True: (
+            "they differ within groups of trials, too, so all tokens are masked, or the weights are frozen",
+            "check the trainer's response mask (liverl-tui trials show TRIAL --tokens), and whether any weight "
+            "is trained",
+        ),
+        None: (
+            "within each group of trials all rewards may be the same, all tokens may be masked, or the weights are "
+            "frozen",
+            "compare the rewards of the trials of one task: if they are the same for each task, use tasks of middling "
+            "difficulty or raise training.n_resp_per_prompt; if they differ, check the trainer's response mask",
+        ),
+    }[_groups_differ(window, steps)]
     yield Symptom(
         id="gradient_zero",
         severity="warning",
         title=f"the gradient has been 0 for {len(steps)} steps",
-        cause=f"{_NORM} was 0 from step {steps[0].step} to step {steps[-1].step} although the rewards differ: within "
-        "each group of trials all rewards may be the same, all tokens may be masked, or the weights are frozen",
-        fix="compare the rewards of the trials of one task: if they are the same for each task, use tasks of middling "
-        "difficulty or raise training.n_resp_per_prompt; if they differ, check the trainer's response mask",
-        evidence=evidence(steps, _NORM),
+        cause=f"{_NORM} was 0 from step {steps[0].step} to step {steps[-1].step} although the rewards differ: {cause}",
+        fix=fix,
+        evidence=(*evidence(steps, _NORM), *evidence(steps[-1:], _ADVANTAGES[0])),
     )
 
 
+def _groups_differ(window: Window, steps: Sequence[StepMetrics]) -> bool | None:
+    """Whether the rewards of one group of trials differ in any of these steps, the newest; None if that is not
+    known. Advantages are relative to the group, and verl reports the largest and the smallest of all of them."""
+    if all(key in step.values for step in steps for key in _ADVANTAGES):
+        return not all(no_advantage(step) for step in steps)
+    step = complete_step(window.now)
+    groups = {} if step is None or step.step < steps[0].step else groups_of(window.now, step)
+    judged = [set(rewards) for rewards in groups.values() if len(rewards) > 1]
+    return any(len(rewards) > 1 for rewards in judged) if judged else None
+
+
+def no_advantage(step: StepMetrics) -> bool:
+    """Whether a step reports that all advantages were 0, although the rewards of its trials differ."""
+    return all(step.values.get(key) == 0.0 for key in _ADVANTAGES) and bool(_spread(step))
+
+
+@silent_while_broken
 def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
     """The gradient norm is an order of magnitude below what it was, and few samples carry the importance weights."""
     recent = window.beside.recent
@@ -298,6 +346,7 @@ def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+@silent_while_broken
 def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     """The entropy is an order of magnitude below that of the first steps that are known, and the reward has not risen
     since. A rise of the reward would explain it: a policy that learns its tasks loses entropy, too.
@@ -329,6 +378,7 @@ def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
         return
 
 
+@silent_while_broken
 def kl_exploded(window: Window) -> Iterator[Symptom | Resolved]:
     """A divergence of the policy is above ``FAR_KL`` and ten times its own median before. Zero is normal with one
     update per batch (knowledge/liverl.md §7 T19)."""
@@ -354,6 +404,7 @@ def kl_exploded(window: Window) -> Iterator[Symptom | Resolved]:
         return
 
 
+@silent_while_broken
 def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     """Trials have gone from several turns to about one while the reward fell: the policy has stopped calling tools
     (knowledge/liverl.md §7 T7). It is not raised if many trajectories are dropped: ``trajectories_dropped`` says that.

@@ -8,6 +8,7 @@ from math import isclose
 from typing import NamedTuple
 
 from liverl.diagnose.catalogue.asynchronous import fresher, seldomer
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import (
     Rise,
     beginning,
@@ -55,6 +56,7 @@ _DIVERGENCES = (
 )
 
 
+@silent_while_broken
 def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
     """Engine and trainer agreed at the beginning and differ more with every step, while the reward does not rise: the
     trainer's policy changes, and the replicas keep the old one. Other causes look different: another precision or chat
@@ -111,6 +113,7 @@ def _undelivered(recent: RecentSteps) -> Rise | None:
     return None if reward_since(recent, found.since).grows else found
 
 
+@silent_while_broken
 def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
     """The effective sample size of the importance weights was below ``FEW`` in the newest steps. It is not raised if
     new weights do not arrive (``weights_not_delivered``) or the gradient has starved already (``gradient_starved``):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_falls
 from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.tracker import Resolved, Window
@@ -17,6 +18,7 @@ _SHARE, _ABORTED = "response_length/clip_ratio", "response/aborted_ratio"
 _MAX, _MIN, _MEAN = "response_length/max", "response_length/min", "response_length/mean"
 
 
+@silent_while_broken
 def truncated_share(window: Window) -> Iterator[Symptom | Resolved]:
     """More than ``CUT`` of the responses of each of the newest steps reached the limit of tokens.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from liverl.diagnose.catalogue.step_shares import whole
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, Symptom
 
@@ -62,7 +63,7 @@ def rows_damaged(window: Window) -> Iterator[Symptom | Resolved]:
         told = [h for h in heads if flag in h.flags]
         yield Symptom(
             id=f"rows_{flag}",
-            severity="critical" if number >= damage.share * step.total else "warning",
+            severity="critical" if number >= damage.share * whole(window.now, step) else "warning",
             title=damage.title,
             cause=f"{number} of {step.total} trials of step {step.step}: {damage.cause}",
             fix=damage.fix,

@@ -13,6 +13,7 @@ from liverl.diagnose.catalogue import (
     asynchronous,
     batch_ends,
     boot,
+    broken_policy,
     clients,
     disks,
     files,
@@ -37,6 +38,7 @@ from liverl.diagnose.catalogue import (
     serving,
     sessions,
     step_times,
+    trial_limits,
 )
 from liverl.diagnose.tracker import Rule
 
@@ -70,6 +72,7 @@ FILE_RULES = (
     Rule(learning.learning_rate_zero),
     Rule(learning.trajectories_dropped),
     Rule(metrics.metrics_not_finite, linger=0.0),
+    Rule(broken_policy.policy_broken, linger=0.0),
     Rule(metrics.reward_flat),
     Rule(metrics.gradient_zero, linger=0.0),
     Rule(metrics.gradient_starved, linger=0.0),
@@ -90,6 +93,7 @@ FILE_RULES = (
     Rule(responses.truncated_share, linger=0.0),
     Rule(responses.responses_aborted, linger=0.0),
     Rule(step_times.steps_slow_down, linger=0.0),
+    Rule(trial_limits.trials_at_limit, linger=STEPS_S),
     Rule(sessions.rewrites_jump),
     Rule(sessions.sub_agents_dominate),
     Rule(sessions.asides_dominate),

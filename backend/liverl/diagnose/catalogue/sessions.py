@@ -10,6 +10,7 @@ from liverl.diagnose.catalogue.agents import agents_silent
 from liverl.diagnose.catalogue.go_back import GO_BACK
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.services import RESTARTED_S
+from liverl.diagnose.catalogue.step_shares import mostly_ended
 from liverl.diagnose.tracker import FEWEST, GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, SessionProcessEnd, StepTrials, Symptom, TrialHead
 from liverl.observe.trials.session_facts import MOSTLY
@@ -28,7 +29,7 @@ NOT_BEGUN_S = 1800.0
 
 def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
     """In the newest step many more sessions than before sent a changed history: an earlier message of the conversation
-    is not what it was.
+    is not what it was. A step is judged once three quarters of its trials have ended.
 
     - the turn before the note has nearly ``vllm.max_model_length`` tokens -> the context is full, and the agent
       shortens it: raise that key, or let tools return less
@@ -36,7 +37,7 @@ def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
     - neither -> the agent edits old messages: compare two turns by ``liverl-tui trials show TRIAL --tokens``
     """
     now = window.now
-    steps = [step for step in now.trials.steps if step.sessions >= ENOUGH]
+    steps = [step for step in mostly_ended(now) if step.sessions >= ENOUGH]
     if len(steps) <= EARLIER:
         return
     step, *before = steps[: 1 + 2 * EARLIER]
@@ -67,7 +68,8 @@ def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
-    """Sub-agents sampled more than ``MOSTLY`` of the tokens of the newest step with enough ended sessions."""
+    """Sub-agents sampled more than ``MOSTLY`` of the tokens of the newest step of which at least three quarters of the
+    trials have ended: before, the share is that of the shortest ones."""
     step = _newest_ended(window)
     if step is None or step.sub_tokens <= MOSTLY * step.session_tokens:
         return
@@ -77,9 +79,9 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
         severity="warning",
         title=f"sub-agents sample {share:.0%} of the tokens of step {step.step}",
         step=step.step,
-        cause=f"{step.sub_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
-        f"step {step.step} are in rows of kind sub: each of them is trained with the reward of its whole trial, which "
-        "judges the main conversation, and the limits on turns and length do not hold for it",
+        cause=f"{step.sub_tokens:,} of {step.session_tokens:,} tokens that were sampled in {_of_all(step)} trials "
+        f"of step {step.step} are in rows of kind sub: each of them is trained with the reward of its whole trial, "
+        "which judges the main conversation, and the limits on turns and length do not hold for it",
         fix="open one of these trials; if a row of kind sub is the main conversation, the system prompt of the main "
         "agent differs from request to request (a date at its beginning, for example): lower "
         "session_proxy.main_agent_prefix_match to the number of characters that stay the same. If they are real "
@@ -94,8 +96,8 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
-    """More than ``MOSTLY`` of the tokens of the newest step with enough ended sessions belong to side questions, not
-    to the main conversations. Tokens of side questions are not trained."""
+    """More than ``MOSTLY`` of the tokens of the newest step, of which at least three quarters of the trials have ended,
+    belong to side questions, not to the main conversations. Tokens of side questions are not trained."""
     step = _newest_ended(window)
     if step is None or step.aside_tokens <= MOSTLY * step.session_tokens:
         return
@@ -105,9 +107,9 @@ def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
         severity="warning",
         title=f"{share:.0%} of the tokens of step {step.step} are side questions",
         step=step.step,
-        cause=f"{step.aside_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
-        f"step {step.step} look as if they were asked for beside the main conversation (single replies without a tool "
-        "call, which share nothing with it), and are not trained",
+        cause=f"{step.aside_tokens:,} of {step.session_tokens:,} tokens that were sampled in {_of_all(step)} trials "
+        f"of step {step.step} look as if they were asked for beside the main conversation (single replies without a "
+        "tool call, which share nothing with it), and are not trained",
         fix="open one of these trials. If its agent writes every prompt anew, without a system prompt, give it one, or "
         "set session_proxy.asides to train; if it asks several times and takes one reply, nothing is wrong: with "
         "train the other replies are trained, too",
@@ -249,8 +251,13 @@ def session_silent(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def _newest_ended(window: Window) -> StepTrials | None:
-    """The newest step with at least ``FEWEST`` ended sessions."""
-    return next((step for step in window.now.trials.steps if step.sessions >= FEWEST), None)
+    """The newest step with at least ``FEWEST`` ended sessions, of which most trials have ended."""
+    return next((step for step in mostly_ended(window.now) if step.sessions >= FEWEST), None)
+
+
+def _of_all(step: StepTrials) -> str:
+    """How many trials of a step were judged: ``58 of 64``, or ``64``."""
+    return str(step.sessions) if step.sessions == step.total else f"{step.sessions} of {step.total}"
 
 
 def _rewritten(step: StepTrials) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import SMOOTH, beginning, evidence, key_of, reward_falls, rise
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepMetrics, Symptom
@@ -64,6 +65,7 @@ class _Parts(NamedTuple):
         return key if key is not None and grown[key] > 0.0 else None
 
 
+@silent_while_broken
 def steps_slow_down(window: Window) -> Iterator[Symptom | Resolved]:
     """A step takes at least ``SLOWER`` times as long as the first ``SMOOTH`` ones, and has grown. The fastest steps of
     the run are no measure: usual ones are slow beside them. The time of validation and checkpoints does not

@@ -51,6 +51,7 @@ _POLLED = (
     "OPTIONS",
 )  # health checks, scrapers, lists of models: their failures have rules of their own
 _ID = late_pattern(r"/[^/\s]*\d[^/\s]*")  # a part of a path with a digit: the name of a session or of a trial
+_NAMED = late_pattern(r"\bsession '?[^\s':,]*\d[^\s':,]*'?")  # a session is called like its trial
 _VERSION = late_pattern(r"/v\d")
 
 
@@ -94,6 +95,11 @@ def message_of(record: Record) -> str:
     if record.raised:
         return short(record.raised[-1].text.partition("\n")[0])
     return short(_LITELLM.sub("", record.text[:_SEARCHED], count=1))
+
+
+def nameless(message: str) -> str:
+    """Why requests failed without the name of the one session that said so: ``a session is finished``."""
+    return _NAMED.sub("a session", message)
 
 
 def short(text: str) -> str:
