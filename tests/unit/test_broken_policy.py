@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -97,6 +98,18 @@ def test_later_in_a_run_it_names_the_checkpoint_to_go_back_to() -> None:
     told = judged(rows)[BROKEN]
     assert told.title.endswith("of step 300") and "a checkpoint of step 299 or earlier" in told.fix
     assert "was 1e-06 in that step" in told.fix and "grad_clip" in told.fix, "the rate is not to blame"
+
+
+def test_it_stands_while_the_run_goes_on_broken() -> None:
+    """Of steps long ago only means are known, in one of which the update hides."""
+    rows = run(21, 400)
+    for end in range(40, len(rows), 20):
+        found = judged(rows[:end])
+        assert found.keys() == {BROKEN}, end
+        exact = found[BROKEN].title == "the policy was broken by the update of step 21"
+        assert exact or (
+            end > 120 and re.search(r"between steps (1\d|2[01]) and [23]\d$", found[BROKEN].title)
+        )
 
 
 @pytest.mark.parametrize(
