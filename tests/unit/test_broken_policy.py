@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +21,14 @@ from kit.learning_histories import (
     healthy,
     read,
 )
+from kit.live_logs import Followed
 from kit.screens import snapshot, trial
 from kit.symptoms import proof
 
+from liverl.causes.catalogue import by_id
 from liverl.diagnose.catalogue.broken_policy import FURTHER, broken_at
 from liverl.diagnose.catalogue.learning import groups_equal, rewards_equal
+from liverl.diagnose.catalogue.live_logs import MANY
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.tracker import Resolved, RunContext, Window
 from liverl.diagnose.training import judge_course
@@ -85,6 +89,14 @@ def test_a_user_who_mutes_it_is_told_what_follows_from_it() -> None:
     seen = Window(now, None, RunContext(recent=recent, mute=(BROKEN,)))
     told = {one.id for rule in FILE_RULES for one in rule.look(seen) if isinstance(one, Symptom)}
     assert {"rollout_mismatch", "gradient_zero"} <= told
+
+
+def test_calls_that_a_parser_cannot_read_follow_from_it(tmp_path: Path) -> None:
+    logs = Followed(tmp_path)
+    logs.write("r0", *[by_id()["vllm-tool-calls-unreadable"].fires] * MANY)
+    logs.look()
+    assert set(logs.symptoms()) == {"log:vllm-tool-calls-unreadable:r0"}
+    assert logs.symptoms(recent=of_steps(RECORDED)) == {}
 
 
 # --- later in a run, and its limits -------------------------------------------------------------------------
