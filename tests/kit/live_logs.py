@@ -17,6 +17,8 @@ from liverl.observe.metrics.recent import RecentSteps
 UP_S = 3600.0  # seconds for which the services of these runs have been up
 KINDS = {"proxy": "proxy", "trainer": "trainer", "ray": "ray", "sessions": "sessions"}
 
+NO_STEPS = RecentSteps()
+
 
 class Followed:
     """A run directory with logs, followed from the first ``look`` on. ``now``: Unix time, which only ``look`` moves."""
@@ -59,7 +61,7 @@ class Followed:
         return snapshot(**{"at": self.now, "services": self.services(), **fields})
 
     def symptoms(
-        self, tool_parser: str | None = None, recent: RecentSteps = RecentSteps(), **fields: Any
+        self, tool_parser: str | None = None, recent: RecentSteps = NO_STEPS, **fields: Any
     ) -> dict[str, Symptom]:
         """What the rules for logs find at one look of a run whose trials are not known; ``fields`` of the snapshot
         replace."""

@@ -143,7 +143,7 @@ def test_it_stands_while_the_run_goes_on_broken() -> None:
 )
 def test_two_signs_are_asked_for(changed: dict[str, float], told: bool) -> None:
     prompt = changed.pop("prompt_length/mean", 300.0)
-    rows = run(**changed)
+    rows = run(30, 10, **changed)
     rows = [row | {"prompt_length/mean": prompt if n >= 30 else 300.0} for n, row in enumerate(rows)]
     assert (BROKEN in judged(rows)) == told
 
