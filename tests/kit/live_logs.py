@@ -12,9 +12,12 @@ from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import ServiceStatus, Snapshot, Symptom, TrialsStatus
 from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
+from liverl.observe.metrics.recent import RecentSteps
 
 UP_S = 3600.0  # seconds for which the services of these runs have been up
 KINDS = {"proxy": "proxy", "trainer": "trainer", "ray": "ray", "sessions": "sessions"}
+
+NO_STEPS = RecentSteps()
 
 
 class Followed:
@@ -57,10 +60,12 @@ class Followed:
         """The run now; ``fields`` replace."""
         return snapshot(**{"at": self.now, "services": self.services(), **fields})
 
-    def symptoms(self, tool_parser: str | None = None, **fields: Any) -> dict[str, Symptom]:
+    def symptoms(
+        self, tool_parser: str | None = None, recent: RecentSteps = NO_STEPS, **fields: Any
+    ) -> dict[str, Symptom]:
         """What the rules for logs find at one look of a run whose trials are not known; ``fields`` of the snapshot
         replace."""
-        beside = RunContext(tool_parser=tool_parser, live_logs=self.live.facts)
+        beside = RunContext(tool_parser=tool_parser, live_logs=self.live.facts, recent=recent)
         window = Window(self.snapshot(**{"trials": TrialsStatus(), **fields}), None, beside)
         rules = (live_logs.logged, live_logs.requests_fail, live_logs.requests_refused)
         found = [s for rule in rules for s in rule(window)]

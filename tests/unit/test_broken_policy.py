@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +21,14 @@ from kit.learning_histories import (
     healthy,
     read,
 )
+from kit.live_logs import Followed
 from kit.screens import snapshot, trial
 from kit.symptoms import proof
 
+from liverl.causes.catalogue import by_id
 from liverl.diagnose.catalogue.broken_policy import FURTHER, broken_at
 from liverl.diagnose.catalogue.learning import groups_equal, rewards_equal
+from liverl.diagnose.catalogue.live_logs import MANY
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.tracker import Resolved, RunContext, Window
 from liverl.diagnose.training import judge_course
@@ -86,6 +91,14 @@ def test_a_user_who_mutes_it_is_told_what_follows_from_it() -> None:
     assert {"rollout_mismatch", "gradient_zero"} <= told
 
 
+def test_calls_that_a_parser_cannot_read_follow_from_it(tmp_path: Path) -> None:
+    logs = Followed(tmp_path)
+    logs.write("r0", *[by_id()["vllm-tool-calls-unreadable"].fires] * MANY)
+    logs.look()
+    assert set(logs.symptoms()) == {"log:vllm-tool-calls-unreadable:r0"}
+    assert logs.symptoms(recent=of_steps(RECORDED)) == {}
+
+
 # --- later in a run, and its limits -------------------------------------------------------------------------
 
 
@@ -97,6 +110,18 @@ def test_later_in_a_run_it_names_the_checkpoint_to_go_back_to() -> None:
     told = judged(rows)[BROKEN]
     assert told.title.endswith("of step 300") and "a checkpoint of step 299 or earlier" in told.fix
     assert "was 1e-06 in that step" in told.fix and "grad_clip" in told.fix, "the rate is not to blame"
+
+
+def test_it_stands_while_the_run_goes_on_broken() -> None:
+    """Of steps long ago only means are known, in one of which the update hides."""
+    rows = run(21, 400)
+    for end in range(40, len(rows), 20):
+        found = judged(rows[:end])
+        assert found.keys() == {BROKEN}, end
+        exact = found[BROKEN].title == "the policy was broken by the update of step 21"
+        assert exact or (
+            end > 120 and re.search(r"between steps (1\d|2[01]) and [23]\d$", found[BROKEN].title)
+        )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +143,7 @@ def test_later_in_a_run_it_names_the_checkpoint_to_go_back_to() -> None:
 )
 def test_two_signs_are_asked_for(changed: dict[str, float], told: bool) -> None:
     prompt = changed.pop("prompt_length/mean", 300.0)
-    rows = run(**changed)
+    rows = run(30, 10, **changed)
     rows = [row | {"prompt_length/mean": prompt if n >= 30 else 300.0} for n, row in enumerate(rows)]
     assert (BROKEN in judged(rows)) == told
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -34,7 +35,7 @@ class Row(NamedTuple):
     of: str
 
 
-ALL = {
+ALL: dict[str, Callable[[int], dict[str, Any]]] = {
     "tools": lambda n: {"zero_tool_calls": n, "calling": 0},
     "failed": lambda n: {"failures": {"RuntimeError": n}},
     "setup": lambda n: {"failures": {"RuntimeError": n}, "failed_in": {"setup": n}},

@@ -27,6 +27,9 @@ CHANGED = 3.0  # the same, where the replies alone say it: tools that fail make 
 LONGER = 4.0  # times the mean reply
 NO_ENTROPY = 0.02  # below that before and behind it, the factor between the two says nothing
 OTHER_TASKS = 2.0  # factor between the mean prompts: the tasks were changed, and not the policy alone
+# Of steps long ago only means are kept, of twice as many each time. Of more than these, a change within them may have
+# been slow; a run has some 500 steps behind its update then.
+THINNED = 8
 FURTHER = 2  # steps behind the first, in which it must hold as well
 BEFORE = 3  # steps before it, with each of which it is compared
 USUAL_RATE = 1e-5  # of a whole model; verl's default is a tenth of it
@@ -61,12 +64,14 @@ def policy_broken(window: Window) -> Iterator[Symptom | Resolved]:
     found = broken_at(window.beside.recent)
     if found is None:
         return
-    broken, rate = found.before.step, found.before.values.get(_RATE)
+    broken, first, rate = found.before.step, found.after[0].step, found.before.values.get(_RATE)
     yield Symptom(
         id="policy_broken",
         severity="critical",
-        title=f"the policy was broken by the update of step {broken}",
-        cause=f"since step {found.after[0].step} {_signs(found)}: this update changed the weights so much that the "
+        title=f"the policy was broken by the update of step {broken}"
+        if first - broken == 1
+        else f"the policy was broken between steps {broken} and {first}",
+        cause=f"since step {first} {_signs(found)}: this update changed the weights so much that the "
         "policy writes nothing of use; what is trained since is lost, and alerts on gradient, entropy, "
         "probabilities or lengths would only tell what follows from it",
         fix=f"stop the run; {_rate_words(rate)}; {_way_back(broken)}",
@@ -83,14 +88,20 @@ def broken_at(recent: RecentSteps, further: int = FURTHER) -> Break | None:
     """The update that broke the policy, which is still so in the newest steps; None if none did. ``further``: steps
     behind the first one that must be known."""
     steps = [one for one in (*recent.earlier, *recent.steps) if _MEAN in one.values or _CUT in one.values]
+    if not steps or not _may_be_broken(steps):
+        return None
     entropy = next((key for key in keys_of("entropy") if any(key in one.values for one in steps)), "")
     for at in range(1, len(steps) - further):
-        if steps[at].step - steps[at - 1].step != 1:
-            continue  # of earlier steps only means are kept: between two of them a change may have been slow
-        before, after = steps[max(0, at - BEFORE) : at], steps[at:]
-        judged = (*after[: 1 + FURTHER], *after[-IN_A_ROW:])
-        if all(_is_broken(before, one, entropy) for one in judged) and not _reconfigured(steps[:at], after):
-            return Break(before[-1], tuple(after), entropy)
+        last, first = steps[at - 1].step, steps[at].step
+        if first - last > THINNED:
+            continue
+        before = steps[max(0, at - BEFORE) : at]
+        # The mean of several steps may be of some before the update and of some behind it.
+        for after in (steps[at:], steps[at + 1 :]) if first - last > 1 else (steps[at:],):
+            judged = (*after[: 1 + FURTHER], *after[-IN_A_ROW:])
+            broken = len(after) > further and all(_is_broken(before, one, entropy) for one in judged)
+            if broken and not _reconfigured(steps[:at], after):
+                return Break(before[-1], tuple(after), entropy)
     return None
 
 
@@ -104,6 +115,13 @@ def silent_while_broken(rule: Evaluate) -> Evaluate:
             yield from rule(window)
 
     return look
+
+
+def _may_be_broken(steps: Sequence[StepMetrics]) -> bool:
+    """Whether the replies of the newest step are such as a break asks for at least; most runs need no closer look."""
+    now = steps[-1].values
+    shortest = min((one.values[_MEAN] for one in steps if _MEAN in one.values), default=0.0)
+    return now.get(_CUT, 0.0) >= NEARLY_ALL or now.get(_MEAN, 0.0) >= LONGER * shortest
 
 
 def _is_broken(before: Sequence[StepMetrics], step: StepMetrics, entropy: str) -> bool:

@@ -13,6 +13,8 @@ from liverl.causes.signature import Live, Signature
 from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
 from liverl.causes.verdict.words import explained
 from liverl.diagnose.catalogue.agents import calls_are_read, trials_failed, zero_tool_calls
+from liverl.diagnose.catalogue.broken_policy import policy_broken
+from liverl.diagnose.catalogue.course import tells
 from liverl.diagnose.catalogue.metrics import updates_skipped
 from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
@@ -68,7 +70,7 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
 
 def _tool_calls(window: Window) -> bool:
     calls_read = calls_are_read(window.now.trials.newest, window.now.started_at)
-    return calls_read or _finds(zero_tool_calls, window)
+    return calls_read or _finds(zero_tool_calls, window) or tells(policy_broken, window)
 
 
 def _finds(rule: Callable[[Window], Iterator[Symptom | Resolved]], window: Window) -> bool:
