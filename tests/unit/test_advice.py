@@ -153,3 +153,22 @@ def test_the_bottleneck_names_a_key_of_the_run() -> None:
         assert told is not None and told.key == key
         assert told.sentence.startswith("80 % of the step is the update of the policy")
         assert (": " in told.sentence) is bool(key)
+
+
+AGAIN = "liverl-tui up --resume r"
+
+
+@pytest.mark.parametrize(
+    ("fix", "told"),
+    [
+        ("wait, and start one after another (a.inert)", "wait, and start one after another"),
+        (f"give each its own (a.inert, b.inert); then: {AGAIN}", f"give each its own; then: {AGAIN}"),
+        (f"give each its own (a.inert); lower a.live; then: {AGAIN}", f"lower a.live; then: {AGAIN}"),
+        ("raise a.inert", NOTHING),
+        ("raise it (a.inert is read by nobody)", NOTHING),
+        (f"raise a.inert; then: {AGAIN}", AGAIN),
+    ],
+)  # fmt: skip
+def test_what_is_to_be_done_is_told_without_the_key_behind_it(fix: str, told: str) -> None:
+    symptom = fitted(Symptom(id="x", severity="critical", title="t", cause="c", fix=fix), CHAT)
+    assert symptom.fix == told

@@ -2,7 +2,8 @@
 
 Every advice that names keys goes through ``fitting``: the fixes of alerts, of causes, of the bottleneck of a step, and
 of ``When to scale``. An advice is a list of clauses, joined by ``; ``, ``. `` or by ``, or``, ``or`` and ``, then``
-before a verb; a clause that does not hold in the run is left out.
+before a verb; a clause that does not hold in the run is left out. Where none is left, a cause and an alert are told what
+is to be done without the keys that stand in brackets behind it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _JOINT = late_pattern(
     rf"| or (?={_VERB})|, and (?=(?:check|look) [\w']))"
 )
 _WHOLE = ("; ", ". ")
-_BEGIN = late_pattern(r"^(?:or|then|and|otherwise) ")
+_BEGIN = late_pattern(r"^(?:or|then:?|and|otherwise) ")
+_HINT = late_pattern(r" \((?P<items>[^()]{1,200})\)")  # behind what is to be done: by which keys
+_ITEMS = late_pattern(r", (?:or |and )?| or | and ")
 _ITEM = r"(?:a (?:higher|lower) )?{key}(?:: [\w.]*\w)?"
 
 
@@ -97,7 +100,22 @@ def fitted_cause(cause: Cause, run: Means) -> Cause:
 
 def _of(fix: str, patch: dict[str, str], run: Means) -> tuple[str, dict[str, str]]:
     fits = fitting(fix, run) if fix else ""
+    if not _says_what(fits):  # what is to be done may hold without the key in the brackets behind it
+        fits = (
+            fitting(_HINT.sub(lambda hint: "" if _all_inert(hint["items"], run) else hint[0], fix), run)
+            or fits
+        )
     return fits or (NOTHING if fix else ""), {k: v for k, v in patch.items() if k not in run.inert}
+
+
+def _says_what(fits: str) -> bool:
+    """Whether an advice says more than with which command to go on."""
+    return bool(fits) and not fits.startswith("liverl-tui up --resume")
+
+
+def _all_inert(items: str, run: Means) -> bool:
+    """Whether what stands in brackets are keys alone, of which the run uses none: what is to be done holds without."""
+    return all(item.partition("=")[0].partition(": ")[0] in run.inert for item in _ITEMS.split(items))
 
 
 def _holds(clause: str, run: Means) -> bool:
