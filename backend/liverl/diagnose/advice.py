@@ -2,8 +2,8 @@
 
 Every advice that names keys goes through ``fitting``: the fixes of alerts, of causes, of the bottleneck of a step, and
 of ``When to scale``. An advice is a list of clauses, joined by ``; ``, ``. `` or by ``, or``, ``or`` and ``, then``
-before a verb; a clause that does not hold in the run is left out. Where none is left, a cause and an alert are told what
-is to be done without the keys that stand in brackets behind it.
+before a verb; a clause that does not hold in the run is left out. Where none is left, a cause and an alert are told
+what is to be done without the keys that stand in brackets behind it.
 """
 
 from __future__ import annotations
