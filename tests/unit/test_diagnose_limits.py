@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.learning import rewards_equal
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
-from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, Window
+from liverl.diagnose.catalogue.trial_evidence import by_reason
+from liverl.diagnose.tracker import SHOWN, Diagnosis, Resolved, Rule, RunContext, Window
 from liverl.model import (
     Cause,
     ReplicaSet,
@@ -95,7 +96,11 @@ def test_a_failure_is_told_by_its_most_frequent_words() -> None:
         "7 of 16 trials of step 8 ended with an exception, 5 of them with KeyError, most often KeyError: b"
     )
     assert found.cause.endswith("; 2 failed for other reasons")
-    assert proof(found) == tuple(head.path for head in failed)
+    assert proof(found) == (
+        f"{failed[3].path}: Late: c (3 trials)",
+        f"{failed[1].path}: KeyError: b (2 trials)",
+        f"{failed[0].path}: KeyError: a",
+    )
     alike = one("trials_failed", with_trials(step, newest=(other, *failed[1:])))
     assert "5 of them with KeyError: b; 2" in alike.cause, "all that are known have these words"
 
@@ -146,7 +151,26 @@ def test_why_trials_are_not_trained_is_told_with_numbers() -> None:
         "2, the infrastructure failed in 2, the agent reached a limit in 1): 4 not trained, 1 not trained, reward "
         "not counted, 3 trained with reward 0"
     )
-    assert proof(found) == tuple(head.path for head in heads)
+    assert proof(found) == (f"{heads[0].path} (2 trials)",)
+
+
+def test_trials_that_ended_alike_are_one_line_of_evidence() -> None:
+    """Whatever their programs printed last, and however long it is."""
+    exits = [
+        trial(n, step=8, failure=f"AgentFailedError: the agent exited with 3: {n} apples") for n in range(9)
+    ]
+    others = [trial(10, step=8, failure="RewardError"), trial(11, step=8, ended_by="exit"), trial(12, step=8)]
+    long = [trial(13, step=8, failure=f"ValueError: {'x' * 300}")]
+    told = [one.text for one in by_reason([*others, *exits, *long])]
+    assert told == [
+        f"{exits[0].path}: AgentFailedError: the agent exited with 3 (9 trials)",
+        f"{others[0].path}: RewardError",
+        f"{others[1].path}: exit",
+        others[2].path,
+        f"{long[0].path}: ValueError: {'x' * 88}…",
+    ]
+    many = [trial(n, step=8, failure=f"Error{n}: x") for n in range(20)]
+    assert [one.text for one in by_reason(many)] == [f"{head.path}: {head.failure}" for head in many[:SHOWN]]
 
 
 def test_an_older_step_is_told_until_the_next_but_one_begins() -> None:

@@ -14,6 +14,7 @@ from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.sandboxes import all_fail_in_setup
 from liverl.diagnose.catalogue.step_shares import whole
+from liverl.diagnose.catalogue.trial_evidence import by_reason
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, RunContext, Window
 from liverl.engines.tool_formats import PARSER_KEY, readers_of
@@ -256,7 +257,7 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
         f"{count} of them with {words}{others}",
         fix="open one of these trials: result.json in its directory has the whole traceback, and the log of an agent "
         "that is a program what it printed before",
-        evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
+        evidence=by_reason(heads),
         since=min((head.updated_at for head in heads), default=None),
     )
 
@@ -283,7 +284,7 @@ def trials_not_trained(window: Window) -> Iterator[Symptom | Resolved]:
         title="trials are not trained with their reward",
         cause=f"{number} of {step.total} trials of step {step.step} did not end well ({why}): {counted(outcomes)}",
         fix="open one of these trials: its page says why it ended; agent.endings decides what becomes of such trials",
-        evidence=tuple(Evidence(head.path) for head in told[:SHOWN]),
+        evidence=by_reason(told),
         since=min((head.updated_at for head in told), default=None),
     )
 
