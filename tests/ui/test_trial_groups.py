@@ -61,6 +61,20 @@ def app_of(*heads: TrialHead, run: Path | str = "/runs/liverl/first", **more: An
     return LiverlApp(FakeSource(run, view=seen(*heads, **more)))
 
 
+async def test_trials_that_failed_are_not_told_as_done() -> None:
+    bad = {"error": "KeyError", "reward": None, "outcome": "masked"}
+    all_bad = group(30, *(bad for _ in range(4)), task="b")
+    some = group(40, bad, {}, {"state": "running", "reward": None, "ended_at": None}, task="c")
+    app = app_of(*all_bad, *some, trial(50, task="alone", **bad))
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane = await opened(pilot)
+        found = {
+            word: line for line in pane.text.split("\n") for word in (" b ", " c ", "alone") if word in line
+        }
+        assert " 4 failed " in found[" b "] and " 1 failed, 1 done, 1 ru" in found[" c "]
+        assert found["alone"].startswith("✖ failed"), found["alone"]
+
+
 async def test_the_trials_of_one_prompt_are_one_row() -> None:
     app = app_of(*MIXED, trial(20, task="alone"))
     async with app.run_test(size=(120, 40)) as pilot:

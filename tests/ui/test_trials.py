@@ -96,6 +96,11 @@ async def test_the_title_counts_who_calls_tools() -> None:
         for told, words, style in (
             (tally(7, 16, 0, 16), "step 7: 16 of 16 trials done", "dim"),
             (tally(7, 13, 3, 16), "step 7: 16 of 16 trials done; ▲ 3 call no tool", "warn"),
+            (
+                replace(tally(7, 12, 0, 16), failures={"KeyError": 2, "Late": 1}),
+                "step 7: 12 of 16 trials done, 3 of them failed, 4 running",
+                "dim",
+            ),
             (tally(7, 0, 64, 64), "step 7: 64 of 64 trials done; ✖ none of 64 calls a tool", "alarm"),
             (tally(7, 0, 2, 64), "step 7: 2 of 64 trials done, 62 running; ▲ none of 2 calls a tool", "warn"),
             (

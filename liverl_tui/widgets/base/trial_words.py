@@ -40,7 +40,7 @@ DAMAGED = (
 def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
     """(glyph and word, style) of a trial's state. ``link``: after the end of the run an unfinished trial is cut off."""
     if head.state == "finished":
-        return "✔ done", "ok"
+        return ("✖ failed", "warn") if head.error else ("✔ done", "ok")
     if head.state == "cut_off" or link == "ended":
         return "○ cut off", "dim"
     return "◐ running", "info"
@@ -155,7 +155,8 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
 class Tally(Struct):
     """Counts of the trials of one step. ``calling``: trials that called a tool and were not cut off; ``zero``: trials
     that ended without a tool call; ``finishes``: how they ended, in the words of lists -> number; ``earlier``: trials
-    from before the step was begun again, which are in no other count; ``damaged``: flag of ``DAMAGED`` -> number;
+    from before the step was begun again, which are in no other count; ``failed``: of those that have ended, how many
+    did so with an exception; ``damaged``: flag of ``DAMAGED`` -> number;
     ``unrecorded``: trials of which it is not known whether they call tools."""
 
     step: int | None
@@ -169,6 +170,7 @@ class Tally(Struct):
     earlier: Earlier = Earlier()
     damaged: Mapping[str, int] = field(default_factory=dict)
     unrecorded: int = 0
+    failed: int = 0
 
     @property
     def decided(self) -> bool:
@@ -213,6 +215,7 @@ def tally_of(step: StepTrials) -> Tally:
         earlier=counted(step.earlier, step.repeated),
         damaged=step.damaged,
         unrecorded=step.unrecorded,
+        failed=sum(step.failures.values()),
     )
 
 
@@ -233,6 +236,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         earlier=earlier_of(every),
         damaged=Counter(flag for h in trials for flag, _ in DAMAGED if flag in h.flags),
         unrecorded=sum(NOT_RECORDED in h.flags and not h.tool_calls for h in trials),
+        failed=sum(bool(h.error) for h in trials),
     )
 
 

@@ -59,6 +59,7 @@ class Group(Struct, frozen=True):
 # What a line says of each trial of a group, but for its time
 _DRAWN = attrgetter(
     "state",
+    "error",
     "reward",
     "flags",
     "tool_calls",
@@ -330,9 +331,12 @@ def lone_group(head: TrialHead) -> Group:
 
 def _states(group: Group, ended: bool) -> str:
     counts: Counter[str] = Counter(
-        "cut_off" if ended and h.state == "running" else h.state for h in group.trials
+        "cut_off" if ended and h.state == "running" else "failed" if h.error else h.state
+        for h in group.trials
     )
-    words: Mapping[str, str] = {"finished": "done", "running": "running", "cut_off": "cut off"}
+    words: Mapping[str, str] = {
+        "failed": "failed", "finished": "done", "running": "running", "cut_off": "cut off"
+    }  # fmt: skip
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 

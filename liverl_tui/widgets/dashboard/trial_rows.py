@@ -236,6 +236,7 @@ def words_of(head: TrialHead, equal: bool) -> str:
     words += _validation_words(head)
     words += [word for word, _ in flag_words(head, equal)]
     words.append({"running": "running", "finished": "done", "cut_off": "cut off"}[head.state])
+    words += ["failed"] if head.error else []
     return "\n".join(words)
 
 

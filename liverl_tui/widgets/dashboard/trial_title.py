@@ -15,10 +15,11 @@ from liverl_tui.widgets.base.trial_words import Tally, damage_words
 
 
 def sentence(tally: Tally, planned: int | None, of: str = "") -> str:
-    """``step 10: 17 of 32 trials done, 15 running; ▲ 2 call no tool``. ``planned``: trials of a step; ``of``: before
-    the step."""
+    """``step 10: 17 of 32 trials done, 3 of them failed, 15 running; ▲ 2 call no tool``. ``planned``: trials of a step;
+    ``of``: before the step."""
     total = max(tally.total, planned or 0) if tally.running else tally.total
     words = [f"{tally.done} of {total} trials done"]
+    words += [f"{tally.failed} of them failed"] if tally.failed else []
     words += [f"{tally.running} running"] if tally.running else []
     words += [f"{tally.cut_off} cut off"] if tally.cut_off else []
     tools = f"; {without_tools(tally)}" if tally.zero else ""
@@ -27,7 +28,8 @@ def sentence(tally: Tally, planned: int | None, of: str = "") -> str:
 
 def short_sentence(tally: Tally) -> str:
     """``step 10: 17 done, ▲ 2 call no tool``, for a narrow title."""
-    words = [without_tools(tally)] if tally.zero else []
+    words = [f"{tally.failed} failed"] if tally.failed else []
+    words += [without_tools(tally)] if tally.zero else []
     return f"step {tally.step}: {', '.join([f'{tally.done} done', *words])}"
 
 
