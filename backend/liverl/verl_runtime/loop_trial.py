@@ -59,7 +59,9 @@ _VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _SCORING = "_compute_score"  # verl's worker asks for the reward of a trial in a method of this name
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_OWN_CLOCK_S = 3600.0  # seconds after a trial's time when its session ends if nobody has ended it
+# Where the worker ends a trial when its time is over, its session goes on for as long again, and some seconds: that
+# much of the trial's time may be lost to code that blocks the worker.
+_AGAIN, _MORE_S = 2.0, 60.0
 _NAME = 40  # characters of a trial's name before its hash: with it fewer than the 63 of a pod's name
 # What verl adds to a row for its own use.
 _VERLS = frozenset(("raw_prompt", "global_steps", "uid", "session_id"))
@@ -490,7 +492,7 @@ async def _run_in(
             max_turns=settings.max_turns,
             disable_tools=rules.disable_tools,
             max_consecutive_no_tool=rules.max_consecutive_no_tool,
-            seconds=rules.seconds + (_OWN_CLOCK_S if kind.timed_here else 0.0),
+            seconds=rules.seconds * _AGAIN + _MORE_S if kind.timed_here else rules.seconds,
         )
         line = await carrier.begin(name, directory, limits)
         refuse_pictures(prompt.kind, prompt.messages)
