@@ -76,7 +76,7 @@ async def asked(
     conversation = Conversation([])
     talk = Talk("http://h", {}, {"model": "m"}, 8, seconds, tokens=False)
     try:
-        reply = await ask(proxy, talk, conversation, clock.now + seconds, [], [], {})  # type: ignore[arg-type]
+        reply = await ask(proxy, talk, conversation, talk.timer(), [], [], {})  # type: ignore[arg-type]
     except TrialFailed as error:
         return error, conversation
     return reply, conversation

@@ -270,6 +270,7 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
         title="engine and trainer disagree on probabilities"
         if begin is None
         else f"engine and trainer disagree since step {begin}",
+        step=begin,
         cause=f"in step {metrics.step} {off[0].text}: the policy is trained on tokens whose probabilities differ "
         "between engine and trainer, and grad_norm may rise steadily"
         + ("" if begin is None else f"; up to step {begin - 1} they agreed"),

@@ -33,7 +33,7 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
         try:
             value, error = await within(_result(trial, chat, work), trial.left(), trial.held_up)
         except TimeoutError:
-            words = f"the agent took longer than {trial.deadline - trial.began:.0f} s"
+            words = f"the agent took longer than {max(0.0, trial.deadline - trial.began):.0f} s"
             raise TrialFailed("AgentTimeoutError", words, "timeout", same="timeout") from None
     if isinstance(error, TrialFailed):
         if error.kind == REFUSED and error.cause != "limit":
