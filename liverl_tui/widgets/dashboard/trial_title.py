@@ -28,9 +28,9 @@ def sentence(tally: Tally, planned: int | None, of: str = "") -> str:
 
 def short_sentence(tally: Tally) -> str:
     """``step 10: 17 done, ▲ 2 call no tool``, for a narrow title."""
-    words = [f"{tally.failed} failed"] if tally.failed else []
-    words += [without_tools(tally)] if tally.zero else []
-    return f"step {tally.step}: {', '.join([f'{tally.done} done', *words])}"
+    words = [without_tools(tally)] if tally.zero else []
+    done = f"{tally.done} done ({tally.failed} failed)" if tally.failed else f"{tally.done} done"
+    return f"step {tally.step}: {', '.join([done, *words])}"
 
 
 def shortest_sentence(tally: Tally) -> str:
