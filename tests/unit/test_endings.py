@@ -577,6 +577,10 @@ def test_each_trial_is_in_the_metrics_of_one_step(tmp_path: Path) -> None:
     )
     # The trial is of a step that is trained later: the step that is logged was trained on others.
     assert nonzero(third) == metrics(endings__done=1, endings__trained=1)
+    StepEndings(tmp_path / "step_0005", "a", 0).tell(Ending("done", "", "trained"), {}, 0, 0.75)
+    tracking.log({"training/global_step": 5, "fully_async/count/x": 1}, 5)
+    queued = metrics(endings__done=1, endings__trained=1)
+    assert nonzero(tracking.logged[-1][0]) == queued, "nor is it known of one that takes trials from a queue"
     assert {f"liverl/endings/{name}" for name in (*CAUSES, *OUTCOMES)} <= third.keys(), (
         "a series has no holes"
     )

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 REWARD = "liverl/reward/mean"  # of the trials that a step is trained on, each once; verl's own is of rows
 _OF_A_STEP = "training/global_step"  # verl's metric that only a training step has, not a validation before it
+_QUEUED = "fully_async/"  # begins metrics of the trainer that takes its trials from a queue
 _AHEAD = 20  # steps: a trial that ends later than so many steps after its own is not counted
 
 
@@ -86,7 +87,12 @@ def wrap(tracking: Any, metrics: StepMetrics) -> None:
     def log(self: Any, data: Any, step: int, *more: Any, **fields: Any) -> Any:
         if isinstance(data, dict) and _OF_A_STEP in data:
             try:
-                data = {**data, **metrics.take(int(step))}
+                found = metrics.take(int(step))
+                if any(str(key).startswith(_QUEUED) for key in data):
+                    found.pop(
+                        REWARD, None
+                    )  # a step is trained on what the queue gives, not on what has just ended
+                data = {**data, **found}
             except Exception as error:  # noqa: BLE001 - a training step does not fail because of a count
                 logger.error(
                     "the endings of step %s are not logged: %s: %s", step, type(error).__name__, error
