@@ -546,6 +546,26 @@ def test_the_catalogue_is_asked_why_trials_failed(failed: int, role: str, place:
     assert [one.what for one in found.files if "trials" in one.path] == ["6 trials in 1 step"]
 
 
+GONE = "E: Failed to fetch http://deb.example.org/tmux_3.3a-3_amd64.deb  404  Not Found [IP: 192.0.2.1 80]"
+
+
+@pytest.mark.parametrize(
+    "between", ["", "#4 [internal] load build definition\n#8 1.234 "], ids=["same", "later"]
+)
+@pytest.mark.parametrize("place", ["trial.log", "result.json"])
+def test_what_a_build_step_said_tells_why_compose_failed(between: str, place: str, tmp_path: Path) -> None:
+    for number in range(4):
+        text = f"Docker compose command failed for environment t-{number}__Ab0{number}xYz. Stdout: {between}{GONE}"
+        make_trial(
+            tmp_path / "trials" / "step_0003" / f"t-{number}__Ab0{number}xYz",
+            text if place == "result.json" else "RuntimeError",
+            f"Trial failed: {text}\n" if place == "trial.log" else "",
+        )
+    cause = examine([tmp_path]).verdict.cause
+    assert cause is not None
+    assert cause.id == "apt-file-gone"
+
+
 @pytest.mark.parametrize("wrong", [True, False])
 def test_a_trial_that_is_named_is_judged_alone(wrong: bool, tmp_path: Path) -> None:
     for number in range(4):

@@ -95,7 +95,12 @@ def judge(
     ]
     fatal, supposed = _apart_from_suppositions(fatal)
     alive = _without_slips(
-        [hit for hit in hits if goes_on(hit[0], hit[1].signature) and hit[1].signature.fails != "command"]
+        [
+            hit
+            for hit in hits
+            if goes_on(hit[0], hit[1].signature)
+            and (hit[1].signature.fails != "command" or _of_a_part(hit, hits))
+        ]
     )
     alive = [hit for hit in alive if not _told_for_certain(*hit)]
     alive = alive if known else _without_attempts(alive, moments)
@@ -504,6 +509,19 @@ def _script_failed(
 def _of_one_failure(hit: Hit, last: Hit) -> bool:
     """Whether two complaints of tools are one: of one kind, near each other in a log."""
     return _is_near(hit, last) and hit[1].signature.id == last[1].signature.id
+
+
+def _of_a_part(hit: Hit, hits: Sequence[Hit]) -> bool:
+    """Whether a complaint of a tool stands in the output that a general row quotes as why a part failed, such as that
+    of Docker Compose."""
+    return any(
+        one[1].signature.role == "general"
+        and one[1].signature.fails == "part"
+        and one[0].log == hit[0].log
+        and hit[0].record.offset >= one[0].record.offset
+        and _is_near(one, hit)
+        for one in hits
+    )
 
 
 def _is_near(hit: Hit, last: Hit) -> bool:
