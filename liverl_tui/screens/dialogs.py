@@ -242,13 +242,12 @@ class Quit(Question):
 
     def __init__(self, run: str, phase: str) -> None:
         options = (
-            Option(
-                "detach", _key("detach"), "detach", "the run keeps running; liverl-tui attach shows it again"
-            ),
+            Option("detach", _key("detach"), "detach", "the run keeps running"),
             Option("stop", _key("stop"), "stop the run", "asks for its name"),
             Option("no", find("dialog", "cancel").name, "stay"),
         )
-        super().__init__("Quit?", f"{run}: {phase}" if phase else run, options, "detach")
+        state = f"{run}: {phase}" if phase else run
+        super().__init__("Quit?", f"{state}. liverl-tui attach shows it again", options, "detach")
 
     def action_interrupt(self) -> None:
         """Ctrl-C, Ctrl-Q or q a second time: detach, which changes nothing in the run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.pictures import app_screen
 from kit.pilots import press, until
 from kit.screens import FakeSource, settle, view
 from textual.pilot import Pilot
@@ -76,6 +77,18 @@ async def test_the_quit_dialog() -> None:
             (("down", "enter"), "stop"),
         ):
             assert await ask(pilot, Quit("liverl/first", "step 3/20"), *keys) == answer, keys
+
+
+@pytest.mark.parametrize("columns", [48, 60, 80])
+async def test_the_quit_dialog_is_whole_in_a_narrow_terminal(columns: int) -> None:
+    app = LiverlApp(FakeSource(view=view()))
+    async with app.run_test(size=(columns, 24)) as pilot:
+        await settle(pilot)
+        assert await ask(pilot, Quit("liverl/first", "step 3/20")) == NOTHING
+        lines = [line[1:-1].strip(" │") for line in app_screen(app).display if "│" in line]
+        shown = " ".join(" ".join(lines).split())
+        for words in ("the run keeps running", "liverl-tui attach shows it again", "asks for its name"):
+            assert words in shown
 
 
 async def test_a_list_scrolls_to_the_last_of_many() -> None:
