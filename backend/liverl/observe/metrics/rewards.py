@@ -99,13 +99,6 @@ class RewardHistory:
         if (found := trained_in(metrics.values)) is not None:
             self._trained[metrics.step] = found
 
-    def _of(self, steps: Sequence[int]) -> Trained | None:
-        """How many trials of these steps were trained; None where that is not known of each, or the others count."""
-        found = [self._trained[step] for step in steps if step in self._trained]
-        if self._streamed or not found or len(found) < len(steps):
-            return None
-        return Trained(sum(one.trained for one in found), sum(one.trials for one in found))
-
     def _untrained(self) -> MostUntrained | None:
         few = [step for step, one in self._trained.items() if 2 * one.trained < one.trials]
         return MostUntrained(len(few), len(self._trained), few[-1], self._trained[few[-1]]) if few else None
@@ -124,7 +117,6 @@ class RewardHistory:
         if not self._by_step:
             return Rewards(validation=self._validation(), untrained=self._untrained())
         steps = list(self._by_step)
-        both = len(steps) < 2 * _ENDS
         values = self._by_step.values()
         newest = list(islice(reversed(values), NEWEST))[::-1]
         every = list(values)
@@ -136,11 +128,28 @@ class RewardHistory:
             resampled(every, NEWEST),
             self._validation(),
             course_of(points) if points else None,
-            self._of(steps if both else steps[:_ENDS]),
-            self._of(steps if both else steps[-_ENDS:]),
-            self._of(steps[-1:]),
+            *_of_ends(steps, self._trained, streamed=self._streamed),
+            _of_steps(steps[-1:], self._trained, streamed=self._streamed),
             self._untrained(),
         )
+
+
+def _of_steps(steps: Sequence[int], trained: Mapping[int, Trained], *, streamed: bool) -> Trained | None:
+    """How many trials of these steps were trained; None where that is not known of each, or the others count.
+    ``trained``: of the steps whose metrics say it; ``streamed``: their trainer takes the others with the reward 0."""
+    if streamed or not steps or not all(step in trained for step in steps):
+        return None
+    found = [trained[step] for step in steps]
+    return Trained(sum(one.trained for one in found), sum(one.trials for one in found))
+
+
+def _of_ends(
+    steps: Sequence[int], trained: Mapping[int, Trained], *, streamed: bool
+) -> tuple[Trained | None, Trained | None]:
+    """The same of the first and of the last three steps, or twice of all, as ``ends`` takes their means."""
+    both = len(steps) < 2 * _ENDS
+    first, last = (steps, steps) if both else (steps[:_ENDS], steps[-_ENDS:])
+    return _of_steps(first, trained, streamed=streamed), _of_steps(last, trained, streamed=streamed)
 
 
 def trained_in(values: Mapping[str, float]) -> Trained | None:
@@ -192,16 +201,12 @@ def ends_trained(
     steps: Sequence[int], series: Mapping[str, Mapping[int, float]]
 ) -> tuple[Trained | None, Trained | None]:
     """As ``Rewards.first_of`` and ``last_of``, of ``steps`` with a reward. ``series``: name -> its value by step."""
-    history = RewardHistory()
-    columns = {key: at for key, at in series.items() if key.startswith((_ENDING, _STREAMED))}
-    history.add(
-        [
-            StepMetrics(step, {REWARD: 0.0, **{key: at[step] for key, at in columns.items() if step in at}})
-            for step in steps
-        ]
+    counts = {key: at for key, at in series.items() if key.startswith(_ENDING)}
+    found = {step: trained_in({key: at[step] for key, at in counts.items() if step in at}) for step in steps}
+    streamed = any(
+        key.startswith(_STREAMED) and not at.keys().isdisjoint(steps) for key, at in series.items()
     )
-    found = history.summary()
-    return found.first_of, found.last_of
+    return _of_ends(steps, {step: of for step, of in found.items() if of is not None}, streamed=streamed)
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:
