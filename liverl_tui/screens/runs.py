@@ -94,6 +94,11 @@ class RunsScreen(RunScreen):
             in_order = oldest_first(runs)
             self.app.push_screen(CompareScreen([Path(run.run_dir) for run in in_order], why))
             return
+        if len(self.pane.runs) == 1:
+            self.liverl.notifications.toast(
+                "only one run is listed: there is none to compare it with", "warning"
+            )
+            return
         mark, none = find("list", "mark").mention, f"{why}; " if why else ""
         self.liverl.notifications.toast(
             f"{none}mark 2 to {MOST} runs to compare them ({mark}); marked now: {len(self.pane.marked)}",

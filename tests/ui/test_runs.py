@@ -195,6 +195,16 @@ async def test_two_marked_runs_are_compared(root: Path, monkeypatch: pytest.Monk
         await screen.until(lambda: isinstance(screen.app.screen, RunsScreen))
 
 
+async def test_a_lone_run_gets_no_advice_to_mark_others(root: Path) -> None:
+    async with without_a_run(root) as screen:
+        only = next(run for key, run in screen.pane.runs.items() if Path(key).name == "rising")
+        screen.pane.take([only])
+        assert screen.names == ["rising"]
+        await screen.press("c")
+        await screen.until(lambda: "only one run is listed" in screen.toasts)
+        assert "mark 2" not in screen.toasts
+
+
 @pytest.mark.parametrize(
     ("cursor", "shown", "mark", "compared"),
     [
