@@ -142,6 +142,21 @@ def test_a_function_rewards_as_a_class_does_and_each_attempt_begins_anew() -> No
 
 
 @pytest.mark.usefixtures("verl")
+@pytest.mark.parametrize("arguments", ['{"text": ', "[1]", "nothing"])
+def test_a_call_with_unreadable_arguments_has_the_reward_0(arguments: str) -> None:
+    """verl 0.9.1 appends 0.0 for it, and a reward function that adds up the rewards saw one call fewer."""
+    from liverl.agents.loop import _execute
+
+    names: dict[str, Any] = {}
+    exec(_OURS.partition("async def main")[0], names)
+    tools = names["VerlTools"](names["TOOLS"], 256, "middle", {})
+    for text in (arguments, "{}"):
+        _, said = asyncio.run(_execute(tools, {"function": {"name": "keeps", "arguments": text}}))
+        assert said.startswith("error: the arguments are not ") == (text != "{}")
+    assert tools.told()["tool_rewards"] == [0.0, 0.25]
+
+
+@pytest.mark.usefixtures("verl")
 def test_a_tool_sees_the_conversation_and_what_the_row_gives_it() -> None:
     from liverl.verl_runtime.verl_tools import AgentData
 

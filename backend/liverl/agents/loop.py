@@ -63,6 +63,9 @@ class Tools(Protocol):
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         """The result of one call; a call that cannot be made has a text that says why."""
 
+    def not_called(self, name: str) -> None:
+        """The arguments of a call are no JSON object: the tool is not called."""
+
 
 class Reply(msgspec.Struct):
     """What a trainer needs of one reply. ``prompt_token_ids`` is None if the response has none. Through a session the
@@ -263,8 +266,10 @@ async def _execute(tools: Tools, call: dict[str, Any]) -> tuple[str, str]:
     try:
         arguments = decode_json(function.get("arguments") or "{}")
     except ValueError as error:
+        tools.not_called(name)
         return name, f"error: the arguments are not JSON: {error}"
     if not isinstance(arguments, dict):
+        tools.not_called(name)
         return name, "error: the arguments are not an object"
     return name, await tools.answer(name, arguments)
 

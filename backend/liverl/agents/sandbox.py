@@ -71,6 +71,9 @@ class Sandbox:
         """See ``liverl.agents.loop.Tools``."""
         return self.call(name, arguments)
 
+    def not_called(self, name: str) -> None:
+        """See ``Tools.not_called``."""
+
     def _path(self, name: str) -> Path:
         if not isinstance(name, str) or not name:
             raise ToolError("a path must not be empty")

@@ -88,6 +88,11 @@ class VerlTools:
             self._data.tool_rewards.append(reward)
         return cut(text, self._most, self._side)
 
+    def not_called(self, name: str) -> None:
+        """See ``Tools.not_called``: as in verl such a call has the reward 0."""
+        logger.warning("the tool %s was not called: its arguments are no JSON object", name)
+        self._data.tool_rewards.append(0.0)
+
     async def _call(self, tool: Any, name: str, arguments: dict[str, Any]) -> tuple[str, float | None]:
         """The text of a tool's result, and the reward that it gave for this step."""
         if isinstance(tool, FunctionTool):

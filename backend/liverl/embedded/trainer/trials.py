@@ -96,6 +96,9 @@ class Slowly:
         await asyncio.sleep(self._seconds)
         return await self._tools.answer(name, arguments)
 
+    def not_called(self, name: str) -> None:
+        """See ``Tools.not_called``."""
+
 
 async def run_trial(
     session: aiohttp.ClientSession,

@@ -29,6 +29,9 @@ class NoTools:
         """See ``Tools.answer``. A model may write a call although it was offered none."""
         return f"error: there is no tool {name}"
 
+    def not_called(self, name: str) -> None:
+        """See ``Tools.not_called``."""
+
 
 async def task(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """A built-in task: files in a sandbox."""
