@@ -103,6 +103,9 @@ class Toy:
     async def answer(self, name: str, _arguments: dict[str, Any]) -> str:
         return f"{name}: nothing"
 
+    def not_called(self, name: str) -> None:
+        pass
+
 
 class Run:
     """One configuration of a run, as far as its trials go."""

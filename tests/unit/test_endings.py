@@ -43,7 +43,7 @@ from liverl.verl_runtime.endings import StepMetrics, metrics_of, wrap
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt
 from liverl.verl_runtime.step_endings import Counts, StepEndings, of_step, read_step, together
 from liverl.verl_runtime.tokens import Assembly, Row
-from liverl.verl_runtime.worker_facts import extra_fields, reward_from, validates
+from liverl.verl_runtime.worker_facts import extra_fields, reward_from, rewards_of_tools, validates
 
 FAILED = exited(1, "exited with 1")
 LATE = Ended("timeout", why="late", same="timeout")
@@ -706,3 +706,8 @@ def test_a_result_says_which_function_gives_the_reward(
     config: Any, row: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert reward_from(config, row) == {"reward_from": expected}
+
+
+def test_the_result_has_the_rewards_of_tools_where_there_are_any() -> None:
+    assert rewards_of_tools({"tool_rewards": (0.25, 0)}) == {"tool_rewards": [0.25, 0]}
+    assert rewards_of_tools({"tool_rewards": []}) == rewards_of_tools({}) == {}

@@ -227,6 +227,14 @@ def failure(text: str) -> dict[str, str]:
             ("reward from the reward function", None, "", "score 0.5, letters 121, pred 17"),
         ),
         (
+            {"reward_from": BY, "tool_rewards": [0.25, 0, 1.0], "reward_extra_info": VALUES},
+            ("reward from r.py:score", None, "18", "score 0.5, letters 121, pred 17, tool_rewards 0.25 0 1"),
+        ),
+        (
+            {"reward_from": BY, "tool_rewards": [None, "x"]},
+            ("reward from r.py:score", None, "18", ""),
+        ),
+        (
             {"reward_from": BY, "exception_info": failure(WORKER + INSIDE)},
             ("reward from r.py:score", False, "18", "failed with E: no (r.py:7 in score)"),
         ),

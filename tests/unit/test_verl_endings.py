@@ -334,6 +334,9 @@ class Adds:
         self.then()
         return "5"
 
+    def not_called(self, name: str) -> None:
+        pass
+
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize(

@@ -550,6 +550,9 @@ class Adder:
         self.calls.append((name, arguments))
         return str(int(arguments["a"]) + int(arguments["b"]))
 
+    def not_called(self, name: str) -> None:
+        pass
+
 
 CALL = render_qwen3_coder("add", {"a": "2", "b": "3"})
 

@@ -136,6 +136,9 @@ class Waits:
         time.sleep(BLOCKED)
         return "done"
 
+    def not_called(self, name: str) -> None:
+        pass
+
 
 def causes(outcomes: dict[str, Outcome]) -> dict[str, str]:
     return {role: each.ending.cause for role, each in outcomes.items()}

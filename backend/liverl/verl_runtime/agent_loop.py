@@ -25,7 +25,13 @@ from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, files_error, r
 from liverl.verl_runtime.streamed import completed, masked_row, one_row, streamed, version_prompts
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools
-from liverl.verl_runtime.worker_facts import extra_fields, of_trajectory, reward_from, validates
+from liverl.verl_runtime.worker_facts import (
+    extra_fields,
+    of_trajectory,
+    reward_from,
+    rewards_of_tools,
+    validates,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -110,9 +116,10 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         if not rows and prompt.validation:
             # A validation computes no loss, and a failed session counts with reward 0.
             rows, outcome.reward = [masked_row(end)], 0.0
+        told = tools.told()
+        outcome.files.facts |= rewards_of_tools(told)
         if not outcome.recorded:
             _record_at_the_end(outcome)
-        told = tools.told()
         outputs = [self._output(row, outcome, extra_fields(prompt, outcome, row, told)) for row in rows]
         return outputs[0] if lone else outputs
 

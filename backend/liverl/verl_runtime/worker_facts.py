@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from liverl.verl_runtime.loop_trial import Outcome, Prompt
+from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.tokens import Row
 
 
@@ -45,6 +46,13 @@ def reward_from(config: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     own = f"verl's function for data_source {row.get('data_source')}"
     function = f"{os.path.basename(str(path))}:{section.get('name')}" if path else own
     return {"reward_from": {"function": function, **({} if truth is None else {"ground_truth": truth})}}
+
+
+def rewards_of_tools(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What the result of a trial says of the rewards of its tools, in the order of the calls; nothing without one.
+    ``told``: as ``VerlTools.told`` gives it."""
+    rewards = plain(told.get("tool_rewards"))
+    return {"tool_rewards": rewards} if rewards else {}
 
 
 def extra_fields(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -229,10 +229,21 @@ def reward_check(result: Mapping[str, Any]) -> Check | None:
         return Check(who, False, as_text(by.get("ground_truth")), "", _short(words))
     values = extras.items() if isinstance(extras, dict) else ()
     note = ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {as_text(value)}"
-        for name, value in values
+        (
+            *(
+                f"{name} {value:g}" if isinstance(value, float) else f"{name} {as_text(value)}"
+                for name, value in values
+            ),
+            *_of_tools(result.get("tool_rewards")),
+        )
     )
     return Check(who, None, as_text(by.get("ground_truth")), "", _short(note))
+
+
+def _of_tools(rewards: Any) -> Iterator[str]:
+    """What the run's tools gave for each call of the model, in words; nothing if that is not known."""
+    if isinstance(rewards, list) and rewards and all(type(one) in (int, float) for one in rewards):
+        yield f"tool_rewards {' '.join(f'{one:g}' for one in rewards)}"
 
 
 def _other_output(files: Iterable[TrialFile]) -> str:
