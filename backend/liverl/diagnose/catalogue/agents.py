@@ -11,6 +11,7 @@ import msgspec
 from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
 from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.broken_policy import silent_while_broken
+from liverl.diagnose.catalogue.groups import heads_of
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.sandboxes import all_fail_in_setup
 from liverl.diagnose.catalogue.step_shares import whole
@@ -238,7 +239,7 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
     if step is None or step.finished < FEWEST or all_fail_in_setup(step):
         return
     failed = sum(step.failures.values())
-    heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier and h.failure]
+    heads = [head for head in heads_of(window.now, step) if head.failure]
     (kind, count), *_ = sorted(step.failures.items(), key=lambda item: -item[1])
     told = Counter(h.failure for h in heads if h.failure.partition(":")[0] == kind).most_common(1)
     words = kind
@@ -276,8 +277,7 @@ def trials_not_trained(window: Window) -> Iterator[Symptom | Resolved]:
     number = sum(causes.values())
     outcomes: dict[str, int] = {outcome: sum(step.ended((outcome,)).values()) for outcome in NOT_AS_MEANT}
     why = ", ".join(f"{cause_words(cause)} in {trials}" for cause, trials in causes.items())
-    heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier]
-    told = [h for h in heads if h.outcome in NOT_AS_MEANT]
+    told = [head for head in heads_of(window.now, step) if head.outcome in NOT_AS_MEANT]
     yield Symptom(
         id="trials_not_trained",
         severity="critical" if number == whole(window.now, step) else "warning",
@@ -328,9 +328,7 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
     if waits_for_stalled(now):
         return
     heads = [
-        h
-        for h in now.trials.newest
-        if h.step == step.step and not h.earlier and h.state == "running" and h.updated_at >= now.started_at
+        head for head in heads_of(now, step) if head.state == "running" and head.updated_at >= now.started_at
     ]
     unfinished = min(len(heads), step.running)
     if unfinished < FEWEST or 4 * step.running < step.total:

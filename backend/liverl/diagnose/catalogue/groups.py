@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from liverl.diagnose.catalogue.step_shares import is_over
 from liverl.diagnose.tracker import FEWEST
 from liverl.model import Snapshot, StepTrials, TrialHead
 
@@ -16,10 +17,8 @@ def complete_step(now: Snapshot) -> StepTrials | None:
 
 def complete_steps(now: Snapshot) -> Iterator[StepTrials]:
     """The steps whose trials have all finished, the newest first."""
-    newest = now.trials.steps[0].step if now.trials.steps else 0
     for step in now.trials.steps:
-        over = step.step < newest or (now.step is not None and step.step <= now.step)
-        if over and step.finished == step.total >= FEWEST:
+        if is_over(now, step) and step.finished == step.total >= FEWEST:
             yield step
 
 

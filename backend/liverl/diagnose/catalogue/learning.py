@@ -98,7 +98,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
             "harder tasks",
         ),
     }[level]
-    heads = [h for h in now.trials.newest if h.step == step.step and not h.earlier]
+    heads = heads_of(now, step)
     yield Symptom(
         id="rewards_equal",
         severity="warning" if level == "none" else "info",
@@ -379,8 +379,7 @@ def _steps_of_one_reward(window: Window) -> Iterator[tuple[StepTrials, float]]:
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:
     """The reward that every trial of the step got; None if they differ, or are not known."""
-    heads = (h for h in now.trials.newest if h.step == step.step and not h.earlier)
-    rewards = [reward for head in heads if (reward := head.counted_reward) is not None]
+    rewards = [reward for head in heads_of(now, step) if (reward := head.counted_reward) is not None]
     mean = step.mean_reward
     if len(rewards) < FEWEST or mean is None or min(rewards) != max(rewards):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from liverl.diagnose.catalogue.groups import heads_of
 from liverl.diagnose.catalogue.step_shares import whole
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, Symptom
@@ -59,8 +60,7 @@ def rows_damaged(window: Window) -> Iterator[Symptom | Resolved]:
         if step is None:
             continue
         number = step.damaged[flag]
-        heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier]
-        told = [h for h in heads if flag in h.flags]
+        told = [head for head in heads_of(window.now, step) if flag in head.flags]
         yield Symptom(
             id=f"rows_{flag}",
             severity="critical" if number >= damage.share * whole(window.now, step) else "warning",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from liverl.agents.harbor.compose_words import BUILD_ERROR
 from liverl.diagnose.catalogue import pods
+from liverl.diagnose.catalogue.groups import heads_of
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, SandboxesStatus, SandboxStatus, Snapshot, StepTrials, Symptom, TrialHead
 from liverl.util.plural import plural, quantity
@@ -191,11 +192,7 @@ def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
     step = next((one for one in now.trials.steps[:RECENT_STEPS] if all_fail_in_setup(one)), None)
     if step is None:
         return
-    heads = [
-        h
-        for h in now.trials.newest
-        if h.step == step.step and not h.earlier and h.phase == "setup" and h.error
-    ]
+    heads = [head for head in heads_of(now, step) if head.phase == "setup" and head.error]
     if heads and all(head.error == BUILD_ERROR for head in heads):
         return
     told = Counter(head.sandbox_error or head.failure or head.error for head in heads).most_common(1)

@@ -8,6 +8,7 @@ from statistics import median
 from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.agents import agents_silent
 from liverl.diagnose.catalogue.go_back import GO_BACK
+from liverl.diagnose.catalogue.groups import heads_of
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.services import RESTARTED_S
 from liverl.diagnose.catalogue.step_shares import mostly_ended
@@ -268,5 +269,5 @@ def _evidence(
     window: Window, step: StepTrials, which: Callable[[TrialHead], bool], words: Callable[[TrialHead], str]
 ) -> tuple[Evidence, ...]:
     """The first trials of a step that ``which`` is true of, each with ``words``."""
-    heads = (h for h in window.now.trials.newest if h.step == step.step and not h.earlier and which(h))
-    return tuple(Evidence(f"{head.path}: {words(head)}") for head in heads)[:SHOWN]
+    heads = [head for head in heads_of(window.now, step) if which(head)]
+    return tuple(Evidence(f"{head.path}: {words(head)}") for head in heads[:SHOWN])

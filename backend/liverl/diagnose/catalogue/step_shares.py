@@ -14,11 +14,15 @@ from liverl.model import Snapshot, StepTrials
 MOST = 0.75  # share of a step's trials that have ended
 
 
+def is_over(now: Snapshot, step: StepTrials) -> bool:
+    """Whether no trial of the step is yet to begin: the next step has begun, or the trainer is done with it."""
+    newest = now.trials.steps[0].step if now.trials.steps else step.step
+    return step.step < newest or (now.step is not None and step.step <= now.step)
+
+
 def whole(now: Snapshot, step: StepTrials) -> int:
     """How many trials the step has, with those that have not begun, as far as that is known."""
-    newest = now.trials.steps[0].step if now.trials.steps else step.step
-    over = step.step < newest or (now.step is not None and step.step <= now.step)
-    return step.total if over else max(step.total, now.trials_per_step or 0)
+    return step.total if is_over(now, step) else max(step.total, now.trials_per_step or 0)
 
 
 def mostly_ended(now: Snapshot) -> Iterator[StepTrials]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from liverl.diagnose.catalogue.agents import trials_not_trained
 from liverl.diagnose.catalogue.broken_policy import silent_while_broken
 from liverl.diagnose.catalogue.course import tells
+from liverl.diagnose.catalogue.groups import heads_of
 from liverl.diagnose.catalogue.responses import truncated_share
 from liverl.diagnose.catalogue.step_shares import mostly_ended
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
@@ -67,7 +68,7 @@ def trials_at_limit(window: Window) -> Iterator[Symptom | Resolved]:
         number = sum(step.ended_by.get(name, 0) for name in limit.ended_by)
         if number < LARGE * step.finished:
             continue
-        heads = [h for h in now.trials.newest if h.step == step.step and h.ended_by in limit.ended_by]
+        heads = [head for head in heads_of(now, step) if head.ended_by in limit.ended_by]
         yield Symptom(
             id="trials_at_limit",
             severity="info",
@@ -77,6 +78,6 @@ def trials_at_limit(window: Window) -> Iterator[Symptom | Resolved]:
             f"{what}: this is no error, and each is rewarded for what it had done until then; but where it "
             "happens to most, the reward says more of the limit than of the policy",
             fix=limit.fix,
-            evidence=tuple(Evidence(head.path) for head in heads if not head.earlier)[:SHOWN],
+            evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
         )
         return
