@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from liverl.daemon.plan_change import PlanChange
     from liverl.offline.left import Left, Standing
+    from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
 
@@ -337,7 +338,9 @@ def _continue(run: RunDir, options: UpOptions) -> int:
                 echo(f"warning: {one_line(found.sentence)}", err=True)
             here = " on this host" if left == "elsewhere" else ""
             text = f"no process of run {run.name} is left{here}; resuming it with its next attempt"
-            return _start(run, options, text + _from_where(run, changed), resume=True, changed=changed)
+            return _start(
+                run, options, text + _from_where(run, _plan(run, changed)), resume=True, changed=changed
+            )
         if left in ("nothing", "elsewhere"):  # a new backend would take over an attempt whose trainer is gone
             raise CliError(_not_taken_over(run, options, found), ExitCode.USAGE)
         text = f"the backend of {run.name} has died; starting a new one, which {_DOES[left]}"
@@ -355,9 +358,10 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             f"To start another run, give --name NAME. To resume it: {again.command_line()}{again.to_fill_in}",
             ExitCode.USAGE,
         )
-    if options.resume is not None and (why := _nothing_to_train(run, changed)):
+    plan = _plan(run, changed)
+    if options.resume is not None and (why := _nothing_to_train(run, plan)):
         raise CliError(why, ExitCode.USAGE)
-    text = f"resuming run {run.name} as attempt {result.attempt + 1}{_from_where(run, changed)}"
+    text = f"resuming run {run.name} as attempt {result.attempt + 1}{_from_where(run, plan)}"
     return _start(run, options, text, resume=True, changed=changed)
 
 
@@ -398,23 +402,29 @@ def _not_taken_over(run: RunDir, options: UpOptions, found: Standing) -> str:
     )
 
 
-def _from_where(run: RunDir, changed: PlanChange | None) -> str:
+def _plan(run: RunDir, changed: PlanChange | None) -> Plan | None:
+    """The plan of the run's next attempt; None where it cannot be read."""
+    from liverl.daemon.launch import plan_of
+
+    return plan_of(run.path) if changed is None else changed.plan
+
+
+def _from_where(run: RunDir, plan: Plan | None) -> str:
     """``: no checkpoint: training starts at step 1``; "" where nobody but the trainer knows."""
     from liverl.observe.checkpoints import first_step_words
 
-    begins = _begins_at(run, changed)
+    begins = _begins_at(run, plan)
     return f": {first_step_words(*begins)}" if begins is not None else ""
 
 
-def _nothing_to_train(run: RunDir, changed: PlanChange | None) -> str:
+def _nothing_to_train(run: RunDir, plan: Plan | None) -> str:
     """Why a next attempt would start everything and then train nothing, and what to do; "" if it would train or
     validate, or if nobody but the trainer knows."""
-    from liverl.daemon.launch import plan_of, validates_first
+    from liverl.daemon.launch import validates_first
     from liverl.observe.checkpoints import first_step_words, nothing_left
 
-    begins = _begins_at(run, changed)
-    plan = plan_of(run.path) if changed is None else changed.plan
-    if begins is None or not nothing_left(*begins) or plan is None or validates_first(plan):
+    begins = _begins_at(run, plan)
+    if plan is None or begins is None or not nothing_left(*begins) or validates_first(plan):
         return ""
     more = 2 * max(begins[0] or 0, begins[1] or 0)
     return (
@@ -424,13 +434,11 @@ def _nothing_to_train(run: RunDir, changed: PlanChange | None) -> str:
     )
 
 
-def _begins_at(run: RunDir, changed: PlanChange | None) -> tuple[int | None, int | None] | None:
+def _begins_at(run: RunDir, plan: Plan | None) -> tuple[int | None, int | None] | None:
     """The step of the newest checkpoint and how many are wanted, each None if there is none; None where nobody but the
-    trainer knows from where it goes on."""
-    from liverl.daemon.launch import plan_of
+    trainer knows from where it goes on. ``plan``: of the next attempt, None if it cannot be read."""
     from liverl.observe.checkpoints import newest_checkpoint
 
-    plan = plan_of(run.path) if changed is None else changed.plan
     if plan is None or not plan.resumes_from:
         return None
     return newest_checkpoint(run.path / plan.resumes_from), plan.total_steps

@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.agents.endings import Cause
 from liverl.sessions.sampling import OVERFLOW, TIME_OVER
+from liverl.util.deadline import not_held_up
 from liverl.util.decode import decode_json
 from liverl.util.unicode_text import encode_json
 
@@ -79,10 +80,6 @@ class Reply(msgspec.Struct):
     prompt_token_ids: list[int] | None = None
 
 
-def _never() -> float:
-    return 0.0
-
-
 class Talk(msgspec.Struct, frozen=True):
     """How turns are requested. ``request`` holds the fields common to all turns: model, sampling."""
 
@@ -92,7 +89,7 @@ class Talk(msgspec.Struct, frozen=True):
     max_turns: int
     timeout: float  # seconds for the whole trial
     # Seconds by which something that is not the trial's has held it up since: they are not of its time
-    held_up: Callable[[], float] = _never
+    held_up: Callable[[], float] = not_held_up
     # Whether replies have the tokens that training needs; a session keeps them until its end
     tokens: bool = True
 

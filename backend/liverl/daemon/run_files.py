@@ -17,6 +17,7 @@ from liverl.logs.last_lines import TailIndex
 from liverl.model import StepMetrics, TrialsStatus, UnreadableFile
 from liverl.observe.boot.stages import Stage, StageTracker
 from liverl.observe.config_edits import ConfigEdits
+from liverl.observe.metrics.step_lines import only_validates
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.silence import LogWrites
 from liverl.observe.trials.scanner import TrialScanner
@@ -31,19 +32,23 @@ if TYPE_CHECKING:
 class FileNews:
     """What was read since it was last taken.
 
-    ``steps``: new or repeated steps; ``records``: the same with validations that were written alone. ``resets``: number
-    of times that metrics were read again from the start, in total. ``last_reported``: with the first steps, the newest
-    step that an event of the run names. ``edits``: edits of the configuration, in words. ``written``: by step, the Unix
-    times after which and by which it was written. ``outputs``: what was found of a launch script's outputs, in words.
+    ``records``: new or repeated steps, and validations that were written alone. ``resets``: number of times that
+    metrics were read again from the start, in total. ``last_reported``: with the first steps, the newest step that an
+    event of the run names. ``edits``: edits of the configuration, in words. ``written``: by step, the Unix times after
+    which and by which it was written. ``outputs``: what was found of a launch script's outputs, in words.
     """
 
-    steps: list[StepMetrics] = field(default_factory=list)
     records: list[StepMetrics] = field(default_factory=list)
     resets: int = 0
     last_reported: int | None = None
     edits: list[str] = field(default_factory=list)
     written: dict[int, tuple[float, float]] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
+
+    @property
+    def steps(self) -> list[StepMetrics]:
+        """The records of steps."""
+        return [metrics for metrics in self.records if not only_validates(metrics)]
 
 
 class RunFiles:
@@ -101,9 +106,7 @@ class RunFiles:
             return UnreadableFile(_relative(error.filename or "metrics.jsonl", self.run_dir), _why(error))
         self._any_steps = self._any_steps or bool(steps)
         if self._news.resets != self._steps.resets:
-            self._news.steps.clear()
             self._news.records.clear()
-        self._news.steps += steps
         self._news.records += self._steps.records
         self._news.written |= self._steps.written
         self._news.resets = self._steps.resets

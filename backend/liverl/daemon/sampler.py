@@ -341,17 +341,16 @@ class Sampler:
         reset, self._resets = self._resets != news.resets, news.resets
         fresh = self._primed and not reset
         if not self._primed and self.begins_after is not None:
-            news.steps = [metrics for metrics in news.steps if metrics.step <= self.begins_after]
             news.records = [metrics for metrics in news.records if metrics.step <= self.begins_after]
         if reset:
             self._pace.clear()
             self._rewards.clear()
             self._recent.clear()
-        if news.steps:
-            self.facts.metrics = news.steps[-1]
-            self._pace.add(news.steps, self._supervisor.now(), fresh=fresh)
+        if steps := news.steps:
+            self.facts.metrics = steps[-1]
+            self._pace.add(steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
-            self._recent.add(news.steps)
+            self._recent.add(steps)
             self.facts.recent = self._recent.recent()
         if news.records:
             self._rewards.add(news.records)
@@ -363,7 +362,7 @@ class Sampler:
                 self._report_validation(metrics)
         if news.last_reported is not None:
             told = news.last_reported
-            self._report_missed([metrics.step for metrics in news.steps if metrics.step > told])
+            self._report_missed([metrics.step for metrics in steps if metrics.step > told])
         self._primed = True
         return 2 * self._intervals[2] if self._quiet > QUIET_LOOKS else None
 

@@ -89,9 +89,8 @@ def wrap(tracking: Any, metrics: StepMetrics) -> None:
             try:
                 found = metrics.take(int(step))
                 if any(str(key).startswith(_QUEUED) for key in data):
-                    found.pop(
-                        REWARD, None
-                    )  # a step is trained on what the queue gives, not on what has just ended
+                    # A step is trained on what the queue gives, not on what has just ended.
+                    found.pop(REWARD, None)
                 data = {**data, **found}
             except Exception as error:  # noqa: BLE001 - a training step does not fail because of a count
                 logger.error(

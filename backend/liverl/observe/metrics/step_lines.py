@@ -116,7 +116,7 @@ def validation_only(keys: Any) -> bool:
 
 def only_validates(metrics: StepMetrics) -> bool:
     """Whether these metrics are of a validation, and of no step."""
-    return validation_only({**metrics.values, **metrics.not_finite})
+    return validation_only((*metrics.values, *metrics.not_finite))
 
 
 def number_of(value: object) -> float:

@@ -16,6 +16,7 @@ import msgspec
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.util import clocks
+from liverl.util.deadline import not_held_up
 from liverl.verl_runtime.carriers import Carrier, Lengths, Line
 
 
@@ -25,10 +26,6 @@ class RunTools(Tools, Protocol):
     def begin(self, messages: list[dict[str, Any]]) -> None:
         """An attempt of the trial begins: what the tools have kept of an earlier one is forgotten. ``messages``: the
         conversation, which grows."""
-
-
-def _never() -> float:
-    return 0.0
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -50,7 +47,7 @@ class Trial(msgspec.Struct, frozen=True):
     lengths: Lengths
     tools: RunTools | None = None
     place: Any = None
-    held_up: Callable[[], float] = _never
+    held_up: Callable[[], float] = not_held_up
 
     def left(self) -> float:
         """Seconds of its time that are left."""

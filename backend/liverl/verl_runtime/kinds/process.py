@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from liverl.util.checked_path import RESOLVED
-from liverl.util.deadline import within
+from liverl.util.deadline import not_held_up, within
 from liverl.util.kernel_file import read_kernel
 from liverl.util.regular_file import open_append
 
@@ -36,7 +36,7 @@ async def run_program(
     env: Mapping[str, str],
     tag: str,
     seconds: float,
-    held_up: Callable[[], float] = lambda: 0.0,
+    held_up: Callable[[], float] = not_held_up,
 ) -> int:
     """Run a program in a session of its own and return its exit status, negative for a signal. Afterwards nothing of it
     lives: what is in its session, what has ``tag`` (``NAME=value``) in its environment, and the children of both.
