@@ -230,7 +230,8 @@ def test_the_first_condition_is_the_root_however_long_its_rule_waits() -> None:
         found[:] = [effect] if second >= 10 else []
         diagnosis.update(snapshot(at=NOW + second, started_at=NOW), RunContext())
     assert [one.id for one in diagnosis.symptoms] == ["effect", "cause"], "in the order of their raises"
-    assert diagnosis.began("cause") < diagnosis.began("effect")
+    cause, effect = diagnosis.began("cause"), diagnosis.began("effect")
+    assert cause is not None and effect is not None and cause < effect
 
 
 def test_an_alert_that_its_rule_holds_back_has_the_time_of_its_event() -> None:

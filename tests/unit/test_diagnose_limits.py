@@ -310,6 +310,20 @@ def test_equal_rewards_are_bad_news_up_to_zero_and_good_news_from_one(reward: fl
     assert found.cause.startswith(f"every trial of step 7 has the reward {reward:g}: ")
 
 
+def test_of_a_step_with_trials_that_are_not_trained_only_those_that_count_are_meant() -> None:
+    """18 of 64 in a run whose judge had gone away."""
+    known = rewarded(0.0, 0.0, 0.0, 0.0, None, None, mean=0.0)
+    lost = tuple(
+        replace(head, outcome="masked") if head.reward is None else head for head in known.trials.newest
+    )
+    found = one("rewards_equal", replace(known, trials=replace(known.trials, newest=lost)))
+    assert found.cause.startswith(
+        "4 of 6 trials of step 7 have a reward that counts, and all of these have 0: "
+    )
+    assert found.fix.startswith("look first why the other 2 trials have none; then check the tool results")
+    assert len(found.evidence) == 4 and all("reward 0" in proof.text for proof in found.evidence)
+
+
 def test_the_mean_is_that_of_all_trials_of_the_step() -> None:
     for mean, fires in ((None, False), (0.9e-9, True), (1e-9, False), (-1e-9, False), (1.0, False)):
         assert bool(fired("rewards_equal", rewarded(*[0.0] * 4, mean=mean))) is fires, mean

@@ -200,7 +200,7 @@ def grouped(*rewards: tuple[str, float | None], total: int | None = None, zero: 
 def test_groups_in_each_of_which_all_rewards_are_the_same() -> None:
     (symptom,) = grouped(("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.0), ("c", 0.0))
     assert symptom.severity == "info" and symptom.title == "no group of step 7 has different rewards"
-    assert "1 of 3 tasks of step 7 was solved in every trial, the others in none" in symptom.cause
+    assert "1 of 3 tasks of step 7 was solved in all trials, the others in none" in symptom.cause
     assert symptom.evidence[0].text == "group a: 2 trials, reward 1"
 
 

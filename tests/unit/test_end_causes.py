@@ -13,8 +13,10 @@ from liverl.causes.catalogue import rows
 from liverl.causes.signature import Signature
 from liverl.daemon.end_causes import EndCauses
 from liverl.model import Cause, Exit
+from liverl.observe.gpu.strangers import Stranger
 from liverl.supervise.services.state_machine import MachineState
 
+ANN = Stranger(48 << 30, 0, 7, "ann", "python train.py")
 STRANGER = "Not of this run: pid 7 of ann (python train.py) holds 48.0 GiB of GPU 0."
 HELD = (
     "ValueError: Free memory on device cuda:0 (28.53/79.18 GiB) on startup is less than desired GPU memory "
@@ -29,7 +31,12 @@ PORT = "OSError: [Errno 98] Address already in use"
 
 
 async def cause(
-    tmp_path: Path, line: str, why: str = "", strangers: str = STRANGER, load: float = 0.0, ray_dir: str = ""
+    tmp_path: Path,
+    line: str,
+    why: str = "",
+    strangers: tuple[Stranger, ...] = (ANN,),
+    load: float = 0.0,
+    ray_dir: str = "",
 ) -> Cause:
     """Of a replica whose log ends with this line; without one it was not started, for the reason ``why``."""
     log = tmp_path / "replica-0.1.log"
@@ -44,6 +51,36 @@ async def cause(
     ends.strangers = lambda: strangers
     ends.load, ends.ray_dir = lambda: load, ray_dir
     return await ends.of(instance)
+
+
+# As an H200 printed it, with another user's process and with the run's own engine on the same GPU
+SYNC = (
+    '  File "/srv/verl/workers/engine_workers.py", line 1001, in update_weights\n    await self.rollout.sync()\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity of 139.80 "
+    "GiB of which 23.88 MiB is free. Including non-PyTorch memory, this process has {own} GiB memory in use. Process "
+    "15021 has 818.00 MiB memory in use. Process 7 has {other} GiB memory in use. Of the allocated memory 71.75 MiB is "
+    "allocated by PyTorch, and 18.25 MiB is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "pid", "others"),
+    [
+        ("1.36", "137.60", 7, True),
+        ("1.36", "137.60", 8, False),  # it is the run's own engine
+        ("100.36", "37.60", 7, False),  # the run itself had most
+        ("60.00", "78.00", 7, True),
+    ],
+)
+async def test_what_another_s_process_took_changes_no_setting_of_the_run(
+    own: str, other: str, pid: int, others: bool, tmp_path: Path
+) -> None:
+    found = await cause(tmp_path, SYNC.format(own=own, other=other), strangers=(ANN._replace(pid=pid),))
+    assert found.id == "cuda-oom-weight-sync"
+    assert (f"process 7, which is not of this run, held {float(other):.2f} GiB" in found.text) == others
+    assert ("vllm.gpu_memory_utilization" in found.fix) == (not others)
+    assert not found.patch or not others
+    assert f"pid {pid} of ann" in found.why
 
 
 RAY_LATE = "Exception: The current node timed out during startup. This could happen because some of the raylet failed"
@@ -74,7 +111,7 @@ async def test_no_row_sends_to_another_ray_s_logs(row: Signature, tmp_path: Path
 async def test_who_else_holds_gpu_memory_is_told_where_it_was_short(tmp_path: Path) -> None:
     found = await cause(tmp_path, HELD)
     assert found.id == "gpu-memory-held" and found.why.endswith(STRANGER)
-    assert (await cause(tmp_path, HELD, strangers="")).why.endswith("another process holds the rest.")
+    assert (await cause(tmp_path, HELD, strangers=())).why.endswith("another process holds the rest.")
     assert STRANGER not in (await cause(tmp_path, PORT)).why, "it has nothing to do with a port"
 
 

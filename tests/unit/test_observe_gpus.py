@@ -15,7 +15,7 @@ from liverl.observe.gpu import sampler as gpus_module
 from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger, allowed_gpus
 from liverl.observe.gpu.owner import FREE_BELOW, owner_of
 from liverl.observe.gpu.sampler import GpuSampler
-from liverl.observe.gpu.strangers import strangers
+from liverl.observe.gpu.strangers import strangers, told
 
 
 def gpu(index: int, owner: str = "free", uuid: str | None = None) -> GpuStatus:
@@ -321,13 +321,15 @@ def test_no_gpu_has_two_holders(actions: list[tuple[str, int, bool]]) -> None:
 def held(memory: dict[int, int | None], members: dict[str, list[int]], *, hidden: bool = False) -> str:
     users = {7: "ann", 8: "root", 9: "bob", 10: "bob", 11: "bob", 12: None}
     commands = {7: "python train.py --api-key sk-0123456789abcdef", 8: "python\n-m vllm", 9: "x" * 200}
-    return strangers(
-        [gpu(0)],
-        {gpu(0).uuid: memory, "GPU-of-another-run": {7: 1 << 30}},
-        members,
-        hidden=lambda: hidden,
-        user_of=users.get,
-        command_of=lambda pid: commands.get(pid, "python"),
+    return told(
+        strangers(
+            [gpu(0)],
+            {gpu(0).uuid: memory, "GPU-of-another-run": {7: 1 << 30}},
+            members,
+            hidden=lambda: hidden,
+            user_of=users.get,
+            command_of=lambda pid: commands.get(pid, "python"),
+        )
     )
 
 

@@ -13,7 +13,7 @@ from kit import checked_runs
 from kit.asked_once import templates_asked_once
 from kit.checked_runs import TwoGpus, tree
 
-from liverl.config import load_config
+from liverl.config import ConfigError, load_config
 from liverl.observe.gpu import sampler
 from liverl.plan.verl_overrides import overrides
 from liverl.preflight import liverl_habits
@@ -183,8 +183,11 @@ def test_sizes_that_do_not_divide_are_refused_with_those_that_do(
     assert words in capsys.readouterr().err
 
 
+FLASH = "environments.verl.requirements=[verl, 'flash-attn>=2.8']"  # without it verl has no critic
+
+
 def planned(*sets: str) -> dict[str, str]:
-    loaded = load_config(None, profile="liverl-gen1", sets=sets, env={})
+    loaded = load_config(None, profile="liverl-gen1", sets=(FLASH, *sets), env={})
     return dict(word.lstrip("+").split("=", 1) for word in overrides(loaded.config))
 
 
@@ -201,6 +204,32 @@ def test_the_critic_of_ppo_begins_as_the_policy() -> None:
     packed = planned("algorithm.adv_estimator=gae", "training.use_dynamic_bsz=false")
     assert packed["critic.ppo_micro_batch_size_per_gpu"] == "1"
     assert "critic.ppo_max_token_len_per_gpu" not in packed
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (("algorithm.adv_estimator=gae",), "environment verl has none"),
+        (('trainer.overrides={"critic.enable": true}',), "environment verl has none"),
+        (("algorithm.adv_estimator=gae", "verl.device=cpu", "vllm.gen_tp=1"), "which runs on GPUs only"),
+        ((FLASH, "algorithm.adv_estimator=gae"), ""),
+        (("environments.verl.venv_path=/mine", "algorithm.adv_estimator=gae"), ""),  # asked by a check
+        (("algorithm.adv_estimator=gae", 'trainer.overrides={"critic.enable": false}'), ""),
+        (("algorithm.adv_estimator=rloo",), ""),
+        (("trainer.kind=command", "trainer.command=[bash, x.sh]", "algorithm.adv_estimator=gae"), ""),
+    ],
+)
+def test_a_critic_without_flash_attention_is_refused(sets: tuple[str, ...], words: str) -> None:
+    """verl 0.9.1 loads it with flash_attention_2 whatever its overrides say, and fails minutes after the start."""
+    found = ""
+    try:
+        load_config(None, profile="liverl-gen1", sets=["data.train_index=/data/train.parquet", *sets], env={})
+    except ConfigError as error:
+        found = "; ".join(f"{one.key}: {one.message}" for one in error.problems)
+    assert bool(found) == bool(words), found
+    assert words in found and (
+        not words or found.startswith("algorithm.adv_estimator: verl loads PPO's critic")
+    )
 
 
 def test_without_ppo_there_is_no_critic() -> None:

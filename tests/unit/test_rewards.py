@@ -12,6 +12,7 @@ from kit.screens import snapshot
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.diagnose.report import _figures
 from liverl.model import (
+    Cause,
     RewardCourse,
     Rewards,
     StepMetrics,
@@ -121,6 +122,11 @@ def test_the_end_of_a_run_names_first_that_most_trials_were_not_trained() -> Non
         "(52 of 64 of step 6)")  # fmt: skip
     fault = Symptom("x", "critical", "a reward is NaN", "", "")
     assert summary_of(done, fault, rewards, 6, True).endswith("(52 of 64 of step 6); a reward is NaN")
+    stopped = Verdict("stopped", 5, Cause(None, "stopped by SIGINT to up (pid 7)", 0.0))
+    assert summary_of(stopped, None, rewards, 6, True) == "stopped by SIGINT to up (pid 7)"
+    assert summary_of(stopped, fault, rewards, 6, True) == (
+        "stopped by SIGINT to up (pid 7); it had this problem: a reward is NaN"
+    )
 
 
 # --- what a snapshot says ---------------------------------------------------------------------------------

@@ -133,6 +133,21 @@ async def test_symptoms_are_told_and_stand_in_the_snapshot(fake: Fake, stopping:
     assert fake.said[1:] == [f'{how}: "the proxy has put r1 in cooldown"']
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_what_was_wrong_when_somebody_stopped_the_run_stays(fake: Fake, stopped: bool) -> None:
+    """Nobody has resolved it, and it may be why the run was stopped: doctor, status and lists show it afterwards."""
+    fake.state_writer._stopped = lambda: stopped
+    fake.state = replace(fake.state, proxy=replace(fake.state.proxy, cooled_down=("http://127.0.0.1:8001",)))
+    await fake.look(20)
+    fake.supervisor.stopping = True
+    fake.state = replace(snapshot(), services=())
+    await fake.look(60)
+    fake.state = replace(fake.state, state="stopped" if stopped else "done")
+    await fake.state_writer.close()
+    last = fake.run.read_snapshot()
+    assert last is not None and [s.id for s in last.symptoms] == ["proxy_cooled_down:r1"] * stopped
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted: bool) -> None:
     slot = SimpleNamespace(name="r1", current=SimpleNamespace(machine=MachineState("stopped", wanted=wanted)))

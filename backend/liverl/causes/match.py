@@ -208,7 +208,7 @@ def _match(record: Record, whole: str, signature: Signature) -> Match | None:
         if inner := find(signature, raised.text[:SEARCHED]):
             return Match(signature, _quoted(raised.text, inner), _groups(inner), index, inner.start())
     if signature.pattern.startswith(r"\A"):  # it reads the frames before its line, and ends in that line
-        line = _line(whole, found.end())
+        line = _line(whole, found.end() - 1)
         place = next((index for index, one in enumerate(record.raised) if line in one.text), None)
         return Match(signature, line, _groups(found), place, found.end())
     line = _line(whole, found.start())

@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 
 from liverl.config.schema import RunConfig
-from liverl.config.sizing import bare_key
+from liverl.config.sizing import bare_key, override
 
 REMOVE_PADDING = "actor_rollout_ref.model.use_remove_padding"
 DEFAULT_SP_SIZE = 4  # of config/default.yaml, which is LiveRL's
+GAE = "gae"  # verl/trainer/ppo/utils.py need_critic
+_CRITIC = "critic.enable"
+# verl 0.9.1, utils/model.py load_valuehead_model: whatever attn_implementation its overrides set
+CRITIC_NEEDS = "verl loads PPO's critic with flash-attn, whatever trainer.overrides say of its attention"
 _FLASH = re.compile(r"flash[-_.]attn\b", re.IGNORECASE)
 
 
@@ -28,6 +32,15 @@ def without_flash_attention(config: RunConfig) -> bool:
     """Whether the trainer is known to run without flash-attn on GPUs."""
     ours = config.run.topology != "managed" and config.trainer.kind == "verl" and config.verl.device == "cuda"
     return ours and has_flash_attention(config) is False
+
+
+def with_critic(config: RunConfig) -> bool:
+    """Whether verl trains a critic: with the estimator gae, unless its overrides decide."""
+    given = override(config, _CRITIC)
+    if given is None:
+        estimator = override(config, "algorithm.adv_estimator") or config.algorithm.adv_estimator
+        return str(estimator) == GAE
+    return str(given).lower() == "true"
 
 
 def overridden(config: RunConfig) -> bool:

@@ -20,9 +20,11 @@ from liverl.causes.inputs.refused import refused
 from liverl.causes.inputs.shown import cause
 from liverl.causes.match import Matcher, whole
 from liverl.causes.quiet.told import Told, joined, read_told
+from liverl.causes.verdict.gpu_neighbours import without_blame
 from liverl.causes.verdict.unexplained import FIRST_ERROR, UNEXPLAINED, is_doubtful
 from liverl.logs.files import also_written
 from liverl.model import Cause
+from liverl.observe.gpu.strangers import Stranger, told
 from liverl.observe.oom_kills import OomKills
 from liverl.supervise.services import state_machine
 from liverl.util.blocking_call import BlockingCalls
@@ -47,8 +49,8 @@ class EndCauses:
     """``instances`` returns those of every service; ``now`` Unix seconds. ``logs_moved`` is called in a thread before
     the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
     an end besides logs and exits, to be appended to the sentence. ``below`` returns the logs of what all processes run
-    on that were written to since a Unix time; it is called in a thread. ``strangers`` returns a sentence about who else
-    holds GPU memory, empty if nobody is known to. ``ray``: some of them may run on Ray; ``ray_dir``: the directory
+    on that were written to since a Unix time; it is called in a thread. ``strangers`` returns who else holds GPU
+    memory, as far as it is known. ``ray``: some of them may run on Ray; ``ray_dir``: the directory
     of the run's own one, "" without one. ``load``: of this host, the mean of one minute. ``matcher``: of the
     catalogue in which the logs are looked up, if it is another one than ours."""
 
@@ -64,7 +66,7 @@ class EndCauses:
         self.logs_moved: Callable[[LeaderProcess], None] = lambda process: None
         self.further: Callable[[Instance], str] = lambda instance: ""
         self.below: Callable[[float], list[Path]] = lambda since: []
-        self.strangers: Callable[[], str] = lambda: ""
+        self.strangers: Callable[[], tuple[Stranger, ...]] = tuple
         self.ray = False
         self.gpus = True  # something of the run may compute on some
         self.ray_dir = ""
@@ -77,6 +79,9 @@ class EndCauses:
         self._oom_kills = oom_kills
         self._reads = BlockingCalls[Why | None]()
         self._tellings = BlockingCalls[Told]()
+        self._of_others: set[tuple[str | None, int | None]] = (
+            set()
+        )  # (log, offset) of causes that are not the run's
         self._found: dict[tuple[str, int], asyncio.Task[Cause | None]] = {}
         self.newest: dict[str, Cause] = {}  # service -> why its last process that ended by itself did so
 
@@ -120,7 +125,7 @@ class EndCauses:
         )
 
     def _with_strangers(self, why: str) -> str:
-        who = self.strangers()
+        who = told(self.strangers())
         return f"{why} {who}" if who else why
 
     def _additions(self, instance: Instance, reason: str = "") -> str:
@@ -248,11 +253,25 @@ class EndCauses:
             return None
         found = cause(why, self._run_dir, self._now(), ray=self.ray, ray_dir=self.ray_dir, gpus=self.gpus)
         if self.short_of_gpu_memory(found) and not _held_alone(found):
-            found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
+            found = self._without_blame(found)
         row = self.matcher.by_id.get(found.id)
         if row is not None and row.busy_host:
             found = with_load(found, self.load(), os.cpu_count() or 1)
         return found
+
+    def _without_blame(self, found: Cause) -> Cause:
+        """``found``, of memory of a GPU that was short, with who else holds some; the run is not to be changed for it
+        where one of them had most of it."""
+        pids = {one.pid for one in self.strangers()}
+        other = without_blame(found, pids)
+        if other is not None and other.log is not None:
+            self._of_others.add((other.log, other.offset))
+        found = found if other is None else other
+        return msgspec.structs.replace(found, why=self._with_strangers(found.why))
+
+    def too_large_for_gpus(self, found: Cause) -> bool:
+        """Whether a GPU's memory was short, and no process of somebody else had most of it."""
+        return self.short_of_gpu_memory(found) and (found.log, found.offset) not in self._of_others
 
     def short_of_gpu_memory(self, found: Cause) -> bool:
         """Whether a GPU's memory was short, in which a process of somebody else may have a part."""

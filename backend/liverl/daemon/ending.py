@@ -55,6 +55,8 @@ def summary_of(
         f"{diagnosis.title}; " if diagnosis is not None and verdict.state == "failed" and unexplained else ""
     )
     said = words_of(cause, steps + 1 if was_ready else None) if verdict.state == "failed" else cause.text
+    if diagnosis is not None and verdict.state == "stopped":
+        said = f"{said.rstrip('.')}; it had this problem: {diagnosis.title}"
     repeats = said.startswith(f"{verdict.state} ")  # stopped by somebody
     return said if repeats else f"{verdict.state}: {problem}{said}"
 

@@ -409,7 +409,7 @@ async def _closing_notes(run: Run, result: Result, directory: OpenDirectory) -> 
                 present_values(RunDir(directory.path)),
                 gpu_memory=min(totals) if totals else None,
                 out_of_memory=result.cause is not None
-                and run.supervisor.end_causes.short_of_gpu_memory(result.cause),
+                and run.supervisor.end_causes.too_large_for_gpus(result.cause),
                 run=means(plan.inert, cpus=plan.cpus),
             )
         )

@@ -153,6 +153,7 @@ class Run:
             lambda: outcome.failure,
             lambda: notifier.unreached,
             self.stacks,
+            lambda: outcome.verdict is not None and outcome.verdict.state == "stopped",
         )
         self.metrics = MetricsServer(self.snapshot, supervisor.say)
         keep = settings.keep_steps

@@ -33,7 +33,7 @@ from liverl.observe.boot.stages import Stage
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
-from liverl.observe.gpu.strangers import strangers
+from liverl.observe.gpu.strangers import Stranger, strangers
 from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.metrics.names import LEARNED
@@ -264,7 +264,7 @@ class Sampler:
                 supervisor.say("gpus", text, "warning")
         return None if gpus else GPU_RETRY
 
-    def strangers(self) -> str:
+    def strangers(self) -> tuple[Stranger, ...]:
         """Who else held memory of the GPUs that the run may use, when they were sampled last."""
         supervisor = self._supervisor
         gpus = [gpu for gpu in self.facts.gpus if gpu.uuid in supervisor.allowed_gpus]

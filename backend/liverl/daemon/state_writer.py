@@ -51,10 +51,14 @@ class StateWriter:
         failure: Callable[[], Cause | None] = lambda: None,
         unreached: Callable[[], tuple[Unreached, ...]] = lambda: (),
         stacks: StackSaver | None = None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """``facts``: the newest samples, of which rules see what is not in a snapshot. ``source``: of the replicas that
         verl manages; None if there are none. ``failure``: why the run fails, once it does and that is known.
-        ``unreached``: targets of notifications. ``stacks``: saves those of processes that hang."""
+        ``unreached``: targets of notifications. ``stacks``: saves those of processes that hang.
+        ``stopped``: whether the run ends because somebody stops it."""
+        self._stopped = stopped
+        self._stood: tuple[Symptom, ...] | None = None  # when the run began to stop
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
@@ -89,15 +93,28 @@ class StateWriter:
 
     @property
     def symptoms(self) -> tuple[Symptom, ...]:
-        """The symptoms of the newest diagnosis."""
-        return self._diagnosis.symptoms
+        """The symptoms of the newest diagnosis, and of a run that somebody stops the problems that it had then: nothing
+        was done about them, and they may be why it was stopped."""
+        newest = self._diagnosis.symptoms
+        if not self._stood or not self._stopped():
+            return newest
+        seen = {one.id for one in newest}
+        return (
+            *newest,
+            *(s for s in self._stood if s.severity != "info" and s.id not in seen and not is_end(s.id)),
+        )
 
     @property
     def diagnosis(self) -> Symptom | None:
         """The root problem of the run: the earliest critical symptom that does not only tell of an end; None
         without one."""
         critical = [s for s in self.symptoms if s.severity == "critical" and not is_end(s.id)]
-        return min(critical, key=lambda symptom: self._diagnosis.began(symptom.id), default=None)
+        return min(critical, key=self._began, default=None)
+
+    def _began(self, symptom: Symptom) -> float:
+        """Unix time at which its condition was there first, as far as that is known."""
+        began = self._diagnosis.began(symptom.id)
+        return (symptom.since or 0.0) if began is None else began
 
     @property
     def muted(self) -> tuple[Symptom, ...]:
@@ -156,6 +173,8 @@ class StateWriter:
 
     async def _diagnose(self) -> Snapshot:
         snapshot, supervisor = self._present(), self._supervisor
+        if self._stood is None and supervisor.stopping:
+            self._stood = self._diagnosis.symptoms
         down = [s for s in snapshot.services if s.state in _DOWN]
         for service in down:
             await self._find_cause(service)

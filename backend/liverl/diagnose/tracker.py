@@ -249,10 +249,10 @@ class Diagnosis:
         self.muted = self._listed(muted=True)
         return news
 
-    def began(self, name: str) -> float:
-        """Unix time at which the condition of a symptom was there first, as far as that is known."""
-        case = self._cases[name]
-        return min((case.first, *case.since.values()))
+    def began(self, name: str) -> float | None:
+        """Unix time at which the condition of a symptom was there first, as far as that is known; None: it is over."""
+        case = self._cases.get(name)
+        return None if case is None else min((case.first, *case.since.values()))
 
     def _listed(self, *, muted: bool) -> tuple[Symptom, ...]:
         shown = (case.symptom for case in self._cases.values() if case.shown and case.muted == muted)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from liverl.config import sizing
+from liverl.config.attention import with_critic
 from liverl.config.carrier import agent_loop
 from liverl.config.learning_rate import learning_rate
 from liverl.config.schema import RunConfig
@@ -33,7 +34,6 @@ FSDP, MEGATRON = "fsdp", "megatron"
 # Engine -> verl's key, of the actor, for the GPUs over which a sequence is split. Megatron splits otherwise.
 PARALLEL = {FSDP: "ulysses_sequence_parallel_size", "veomni": "veomni.ulysses_parallel_size"}
 REPLAY = f"{_ROLLOUT}.enable_rollout_routing_replay"
-GAE = "gae"  # verl/trainer/ppo/utils.py need_critic
 CRITIC_LEARNING_RATE = 1e-5  # verl's own (trainer/config/critic/critic.yaml), said so that it is seen
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
 # Namespace of the named actors. verl sets none, and Ray would create a new one for each job.
@@ -152,7 +152,7 @@ def actor(c: RunConfig) -> Iterator[Override]:
 def critic(c: RunConfig) -> Iterator[Override]:
     """PPO's critic, which verl has with the estimator ``gae`` only: it begins as the policy, and is offloaded, split
     and packed like it. Without this verl would load its own default, a model of 7B."""
-    if c.algorithm.adv_estimator != GAE:
+    if not with_critic(c):
         return
     yield Override(f"{_CRITIC}.model.path", sizing.model_path(c))
     yield from _under(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.config.attention import GAE, with_critic
 from liverl.config.schema import RunConfig
 from liverl.importing import NoScript, NothingToImport, Said, script_says
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import GAE
 from liverl.preflight import hub
 from liverl.preflight.launch_script import script_of
 from liverl.preflight.model import folder_of, named, will_be_made
@@ -124,7 +124,7 @@ def _of_run(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Saving:
         every=training.save_freq,
         steps=training.total_steps,
         kept=training.keep_checkpoints,
-        critic=config.algorithm.adv_estimator == GAE,
+        critic=with_critic(config),
     )
 
 

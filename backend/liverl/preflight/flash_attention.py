@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from liverl.config.attention import REMOVE_PADDING, has_flash_attention
+from liverl.config.attention import CRITIC_NEEDS, REMOVE_PADDING, has_flash_attention, with_critic
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check
@@ -44,6 +44,13 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Iterator[Ch
         yield Check(NAME, "skipped", "there is no environment verl yet that could be asked")
     elif has:
         yield Check(NAME, "ok", f"{where} has flash_attn")
+    elif with_critic(config):
+        yield Check(
+            NAME,
+            "fail",
+            f"{where} has no flash-attn: {CRITIC_NEEDS}",
+            fix=f"set algorithm.adv_estimator: grpo, or another one without a critic; or {_GET}",
+        )
     elif split > 1:
         text = (
             f"{SP_SIZE} is {split}, and {where} has no flash-attn: verl splits a sequence over GPUs only without "

@@ -11,7 +11,7 @@ import msgspec
 
 from liverl.config import conditions as when
 from liverl.config import sizing
-from liverl.config.attention import without_flash_attention
+from liverl.config.attention import with_critic, without_flash_attention
 from liverl.config.schema import RunConfig
 from liverl.config.trainer_mode import generates_apart
 from liverl.engines import ENGINES
@@ -20,7 +20,7 @@ from liverl.model import Check, Evidence
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import GAE, tokens_per_gpu
+from liverl.plan.verl_overrides import tokens_per_gpu
 from liverl.preflight.model import folder_of, named, tensor_parallel, will_be_made
 from liverl.preflight.modelshape import Tensor, of_shape, parameters, read_shape, tensors, weight_bytes
 from liverl.util.plural import quantity
@@ -228,7 +228,7 @@ def train_memory(config: RunConfig, shape: Shape, parts: Sequence[Tensor]) -> Tr
     """What an update of verl's takes in each GPU of the trainer."""
     gpus = max(1, sizing.trainer_gpus(config))
     # PPO's critic
-    numbers = parameters(parts, shape) / gpus * (2 if config.algorithm.adv_estimator == GAE else 1)
+    numbers = parameters(parts, shape) / gpus * (2 if with_critic(config) else 1)
     tokens = tokens_per_gpu(config)
     inputs = tokens * shape.layers * shape.hidden * 2
     layer = tokens * _LAYER * shape.hidden * 2 // 2

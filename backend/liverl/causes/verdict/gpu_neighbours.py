@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
 from liverl.causes.finding import Explanation
+from liverl.model import Cause
 from liverl.util.late_pattern import late_pattern
 
 # torch c10/cuda/CUDACachingAllocator.cpp: "GPU 0 has a total capacity of 79.10 GiB of which 1.61 GiB is free. Process
@@ -27,18 +29,13 @@ def with_neighbours(found: Explanation, text: str) -> Explanation:
     cause, and what to do begins with them; they may also be of the same run, as verl's engines are. In a container the
     driver tells the numbers that processes have on the host: torch does not find itself among them, and who is to
     blame is not known."""
-    sizes: dict[str, float] = {}
-    for one in _OTHER.finditer(text):
-        sizes[one["pid"]] = max(_bytes(one), sizes.get(one["pid"], 0.0))
-    others = sorted(sizes.items(), key=lambda one: -one[1])
+    others, own = _others(text), _OWN.search(text)
     if not others:
         return found
-    own, total = _OWN.search(text), _TOTAL.search(text)
     listed = ", ".join(f"process {pid} held {_words(size)}" for pid, size in others[:3])
     if own is None:
         return replace(found, cause=f"{found.cause} On this GPU {listed}{_itself(others, text)}.")
-    held = sum(sizes.values())
-    if held <= _bytes(own) and (total is None or held < _MOST * _bytes(total)):
+    if not _had_most(text):
         return replace(found, cause=f"{found.cause} On the same GPU {listed}.")
     pid = others[0][0]
     cause = (
@@ -48,7 +45,45 @@ def with_neighbours(found: Explanation, text: str) -> Explanation:
         f"See what process {pid} is (ps -fp {pid}): end it if it is a leftover of yours, or take another GPU. "
         f"If it belongs to this run: {found.fix}"
     )
-    return replace(found, cause=cause, fix=fix)
+    return replace(
+        found, cause=cause, fix=fix, patch={}
+    )  # it may be another's, whom no setting of ours moves
+
+
+def without_blame(found: Cause, outsiders: Collection[int]) -> Cause | None:
+    """``found``, of memory of a GPU that was short, told as another's fault: where the largest process that torch names
+    beside the one that asked had most of the memory, and is one of ``outsiders``, pids that are not of the run. Then no
+    setting of the run mends it. None for any other."""
+    text = " ".join(one.text for one in found.evidence)
+    others = _others(text)
+    if not others or _OWN.search(text) is None or not _had_most(text) or int(others[0][0]) not in outsiders:
+        return None
+    pid, size = others[0]
+    return replace(
+        found,
+        text=f"{found.text}; process {pid}, which is not of this run, held {_words(size)}",
+        fix=f"See what process {pid} is (ps -fp {pid}): end it if it is yours, or take other GPUs "
+        "(CUDA_VISIBLE_DEVICES).",
+        patch={},
+        guess=False,
+    )
+
+
+def _others(text: str) -> list[tuple[str, float]]:
+    """The processes that torch names beside the one that asked, with their bytes, the most first."""
+    sizes: dict[str, float] = {}
+    for one in _OTHER.finditer(text):
+        sizes[one["pid"]] = max(_bytes(one), sizes.get(one["pid"], 0.0))
+    return sorted(sizes.items(), key=lambda one: -one[1])
+
+
+def _had_most(text: str) -> bool:
+    """Whether the others held at least half of the GPU, or more than the process that asked."""
+    own, total = _OWN.search(text), _TOTAL.search(text)
+    held = sum(size for _, size in _others(text))
+    return held > (0.0 if own is None else _bytes(own)) or (
+        total is not None and held >= _MOST * _bytes(total)
+    )
 
 
 def _itself(listed: list[tuple[str, float]], text: str) -> str:

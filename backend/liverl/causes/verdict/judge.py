@@ -344,7 +344,11 @@ def _of_one_record(first: Hit, best: tuple[bool, bool], fatal: Sequence[Hit]) ->
     first one: rows that tell more are ``before`` others."""
     same = [hit for hit in fatal if hit[0] is first[0] and _rank(hit) == best]
     same = [hit for hit in same if not hit[1].signature.effect] or same
-    if len(same) < 2 or not first[0].record.raised:
+    told = {name for _, match in same for name in match.signature.before}
+    same = [hit for hit in same if hit[1].signature.id not in told] or same
+    if len(same) == 1:
+        return same[0]
+    if not same or not first[0].record.raised:
         return first
     wanted = telling(first[0].record.raised)
     return min(same, key=lambda hit: len(same) if hit[1].raised is None else abs(hit[1].raised - wanted))

@@ -17,17 +17,10 @@ BYPASS = "algorithm.rollout_correction.bypass_mode"
 _ENGINE, _REPLAY = "training.engine", "training.router_replay"
 
 
-@_rule(_ENGINE, "trainer.kind", "run.topology", "verl.device", "algorithm.adv_estimator")
+@_rule(_ENGINE, "trainer.kind", "run.topology", "verl.device")
 def _engine(c: RunConfig) -> Iterator[Finding]:
-    if not when.our_ray(c) or c.training.engine == "fsdp":
-        return
-    if c.verl.device == "cpu":
+    if when.our_ray(c) and c.training.engine != "fsdp" and c.verl.device == "cpu":
         yield Finding(_ENGINE, "verl.device cpu supports only the engine fsdp", c.training.engine, "fsdp")
-    elif c.algorithm.adv_estimator == "gae":
-        words = (
-            "algorithm.adv_estimator gae needs a critic, which is supported with training.engine fsdp only"
-        )
-        yield Finding(_ENGINE, words, c.training.engine, "fsdp, or another estimator, such as grpo")
 
 
 @_rule(

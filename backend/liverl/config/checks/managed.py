@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from liverl.config import conditions as when
 from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
-from liverl.config.checks import agent, experts, harbor, notify, verl
+from liverl.config.checks import agent, critic, experts, harbor, notify, verl
 from liverl.config.checks.mending import patch_of
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.consumers import why_inert
@@ -132,7 +132,9 @@ def with_rollout_mode(config: RunConfig, settings: dict[Path, Setting]) -> RunCo
 
 
 def _every_rule() -> Iterator[tuple[tuple[str, ...], Callable[[RunConfig], Iterator[Finding]]]]:
-    return iter((*RULES, *verl.RULES, *experts.RULES, *agent.RULES, *harbor.RULES, *notify.RULES))
+    return iter(
+        (*RULES, *verl.RULES, *experts.RULES, *critic.RULES, *agent.RULES, *harbor.RULES, *notify.RULES)
+    )
 
 
 def faults(config: RunConfig) -> Iterator[Finding]:

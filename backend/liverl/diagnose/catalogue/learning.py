@@ -78,7 +78,16 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
         return
     seen = (one.mean_reward for one in now.trials.steps if one.mean_reward is not None)
     level = level_of(reward, seen)
-    every = f"every trial of step {step.step} has the reward {reward:g}"
+    heads = heads_of(now, step)
+    counted = sum(head.counted_reward is not None for head in heads)
+    # Of a step that is not listed whole, it is not known how many have one.
+    some = len(heads) == step.total and counted < step.total
+    every = (
+        f"{counted} of {step.total} trials of step {step.step} have a reward that counts, and all of these have "
+        f"{reward:g}"
+        if some
+        else f"every trial of step {step.step} has the reward {reward:g}"
+    )
     title, cause, fix = {
         "none": (
             f"no learning signal in step {step.step}",
@@ -98,14 +107,19 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
             "harder tasks",
         ),
     }[level]
-    heads = heads_of(now, step)
     yield Symptom(
         id="rewards_equal",
         severity="warning" if level == "none" else "info",
         title=title,
         cause=cause,
-        fix=fix,
-        evidence=tuple(Evidence(f"{h.path}: reward {reward:g}", value=reward) for h in heads[:SHOWN]),
+        fix=f"look first why the other {quantity(step.total - counted, 'trial')} have none; then {fix}"
+        if some
+        else fix,
+        evidence=tuple(
+            Evidence(f"{h.path}: reward {reward:g}", value=reward)
+            for h in heads
+            if h.counted_reward is not None
+        )[:SHOWN],
         since=max(head.updated_at for head in heads),
         step=step.step,
     )
@@ -136,8 +150,8 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
         id="groups_equal",
         severity="info",
         title=f"no group of step {step.step} has different rewards",
-        cause=f"{_equal_words(step.step, groups)}: advantages are relative to the trials of the same task, so all are "
-        "zero and the policy learns nothing from this step",
+        cause=f"{_equal_words(step.step, groups, _trials_word(now, step))}: advantages are relative to the trials of "
+        "the same task, so all are zero and the policy learns nothing from this step",
         fix="use tasks of middling difficulty, or raise training.n_resp_per_prompt; small batches have such steps by "
         "chance",
         evidence=tuple(
@@ -150,21 +164,26 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def _equal_words(step: int, groups: Mapping[str, Sequence[float]]) -> str:
-    """What the trials of each group have got. ``groups``: the rewards of each; empty: only that they are the same in
-    each is known."""
+def _trials_word(now: Snapshot, step: StepTrials) -> str:
+    """What those are called whose rewards are compared: ``trained trials`` where others are not trained."""
+    return "trials" if all(head.counts for head in heads_of(now, step)) else "trained trials"
+
+
+def _equal_words(step: int, groups: Mapping[str, Sequence[float]], trials: str) -> str:
+    """What the ``trials`` of each group have got. ``groups``: the rewards of each; empty: only that they are the same
+    in each is known."""
     of_each = sorted({rewards[0] for rewards in groups.values()})
     if not groups:
-        return f"all trials of a task had the same reward in step {step}, in each task"
+        return f"all {trials} of a task had the same reward in step {step}, in each task"
     if any(0.0 < reward < FULL for reward in of_each):
         return (
-            f"all trials of a task had the same reward in each of the {len(groups)} tasks of step {step} "
+            f"all {trials} of a task had the same reward in each of the {len(groups)} tasks of step {step} "
             f"({of_each[0]:g} to {of_each[-1]:g})"
         )
     solved = sum(rewards[0] > 0.0 for rewards in groups.values())
     return (
-        f"{solved} of {len(groups)} tasks of step {step} {'was' if solved == 1 else 'were'} solved in every trial, the "
-        "others in none"
+        f"{solved} of {len(groups)} tasks of step {step} {'was' if solved == 1 else 'were'} solved in all "
+        f"{trials}, the others in none"
     )
 
 
@@ -191,11 +210,10 @@ def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
         return
     above = sum(rewards[0] > 0.0 for rewards in equal.values())
     why = [f"{failed} of {len(groups)} tasks had no trial that was trained"] if failed else []
-    trained = "trained trials" if failed else "trials"
     why += (
         [
-            f"all {trained} of {len(equal)} of {len(groups)} tasks had the same reward (above 0 in {above}, not in "
-            f"{len(equal) - above})"
+            f"all {_trials_word(now, step)} of {len(equal)} of {len(groups)} tasks had the same reward (above 0 in "
+            f"{above}, not in {len(equal) - above})"
         ]
         if equal
         else []
