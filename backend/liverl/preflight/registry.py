@@ -107,6 +107,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("parsers-vllm", "installed_parsers:of_vllm", when.managed, environment="vllm", seconds=PROGRAMS),
     Entry("parsers-verl", "installed_parsers:of_verl", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("learning-rate", "learning_rate:checks", own_verl),
+    Entry("lora", "lora:checks", own_verl),
     Entry("batches", "batches:batches", own_verl),
     Entry("micro-batches", "micro_batches:checks", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
