@@ -88,7 +88,7 @@ def state_of(example: str) -> ServiceState:
 
 def rules(**policy: Any) -> m.RestartRules:
     """``RULES`` with some fields of the restart policy changed."""
-    return replace(RULES, restart=with_fields(POLICY, **policy))
+    return with_fields(RULES, restart=with_fields(POLICY, **policy))
 
 
 class Driver:

@@ -16,8 +16,8 @@ from liverl.control.messages import BackendOfOther
 from liverl.diagnose.tracker import SymptomChange, words
 from liverl.model import Event, Symptom
 from liverl.offline import compare, present
-from liverl.offline.recorded import recorded
-from liverl.offline.run import LAST_LOOK, OfflineRun
+from liverl.offline.recorded import LAST_LOOK, recorded
+from liverl.offline.run import OfflineRun
 from liverl.offline.run_report import RunReport
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir, hostname

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.state_machine import EVENTS, EXAMPLES, FAILED, GENERATION, NOW, RULES, Driver
 from kit.state_machine import machine as example
+from msgspec.structs import replace as with_fields
 
 from liverl.model import STATE_WORDS, Exit
 from liverl.supervise.services import state_machine as m
@@ -20,7 +20,7 @@ AFTERS: list[m.After] = ["decide", "down", "restart", "hold"]
 
 def of_generation(event: m.Input, generation: int) -> m.Input:
     assert hasattr(event, "generation")
-    return replace(event, generation=generation)
+    return with_fields(event, generation=generation)
 
 
 @st.composite

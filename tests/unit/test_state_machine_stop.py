@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kit.state_machine import EXAMPLES, FAILED, GENERATION, LAST, NOW, RULES, STOP, TREE, Driver, rules
 from kit.state_machine import machine as example
+from msgspec.structs import replace as with_fields
 
 from liverl.plan.spec import DEFAULT_STOP, StopStage
 from liverl.supervise.services import state_machine as m
@@ -100,14 +101,14 @@ def test_the_tree_of_a_leader_that_died_is_ended_before_anything_else(state: str
 
 
 def test_the_tree_stage_is_the_first_that_speaks_to_the_tree() -> None:
-    driver = Driver(example("ready"), replace(RULES, stop=DEFAULT_STOP))
+    driver = Driver(example("ready"), with_fields(RULES, stop=DEFAULT_STOP))
     driver.feed(m.LeaderExited(GENERATION, FAILED))
     assert (driver.machine.stage, driver.stages) == (1, [DEFAULT_STOP[1]])
 
 
 def test_without_a_tree_stage_it_is_the_last() -> None:
     leader_only = (StopStage("INT", "leader", 7.0), StopStage("KILL", "leader", 3.0))
-    driver = Driver(example("ready"), replace(RULES, stop=leader_only))
+    driver = Driver(example("ready"), with_fields(RULES, stop=leader_only))
     driver.feed(m.LeaderExited(GENERATION, FAILED))
     assert driver.stages == [leader_only[1]]
 

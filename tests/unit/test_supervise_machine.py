@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
 from liverl.model import Exit
 from liverl.plan.spec import DEFAULT_STOP, Dependency, RestartPolicy
@@ -122,7 +123,7 @@ CHOICES = [
     *("stop", "stop_now", "start", "restart", "time", "yield", "no_restart", "old_news"),
 ]
 MODES = st.sampled_from(["never", "on_failure", "always"])
-TASK = replace(RULES, completes=True)
+TASK = with_fields(RULES, completes=True)
 ASKED = ("stop", "stop_now", "yield", "no_restart")
 
 

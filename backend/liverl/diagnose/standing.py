@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from liverl.diagnose.tracker import LEVELS
+from liverl.diagnose.levels import LEVELS
 from liverl.model import Event, Symptom
 
 _Severity = Literal["info", "warning", "critical"]

@@ -11,6 +11,7 @@ import msgspec
 
 from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.diagnose.advice import Means, fitted
+from liverl.diagnose.levels import LEVELS
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.titles import point, sentences
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
@@ -29,7 +30,6 @@ FEWEST = 4  # fewer trials are too few to judge a share of them
 SHOWN = 8  # pieces of evidence at most
 _FIRST_LOOKS = 60.0  # seconds until all that was there before the first look has been read
 _RANK = {"info": 0, "warning": 1, "critical": 2}
-LEVELS: dict[str, Level] = {"info": "info", "warning": "warning", "critical": "error"}
 
 
 class Resolved(NamedTuple):

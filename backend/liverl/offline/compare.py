@@ -19,7 +19,7 @@ from liverl.config.in_effect import RESOLVED, effect_words, in_effect
 from liverl.config.schema import RunConfig, schema_key
 from liverl.control.history import read_events
 from liverl.control.messages import ControlError
-from liverl.diagnose.tracker import LEVELS
+from liverl.diagnose.levels import LEVELS
 from liverl.model import SCHEMA, Level, Snapshot, Trained, UnixTime
 from liverl.observe.metrics.names import CHARTS, key_in
 from liverl.observe.metrics.pace import NEWEST

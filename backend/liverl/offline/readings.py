@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from liverl.causes.inputs.ended import Ended, why_ended
-from liverl.causes.inputs.shown import cause
-from liverl.causes.match import Matcher
 from liverl.logs.files import also_written
 from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics, UnreadableFile
 from liverl.observe.metrics.pace import StepPace
@@ -17,8 +15,11 @@ from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import RewardHistory
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner
-from liverl.offline.run_rules import catalogue_of
 from liverl.rundir.layout import RunDir
+
+if TYPE_CHECKING:
+    from liverl.causes.inputs.ended import Ended
+    from liverl.causes.match import Matcher
 
 _POLLS = 64  # maximum reads of the metrics file per poll; one read takes at most 4 MiB
 
@@ -61,6 +62,8 @@ class FileReadings:
 
     def _catalogue(self) -> Matcher:
         if self._matcher is None:
+            from liverl.offline.run_rules import catalogue_of
+
             self._matcher = catalogue_of(RunDir(self.run_dir)).matcher
         return self._matcher
 
@@ -102,6 +105,10 @@ class FileReadings:
             return None
         key = (service.name, service.generation)
         if key not in self._causes:
+            # The catalogue is needed by runs in which something has failed only.
+            from liverl.causes.inputs.ended import why_ended
+            from liverl.causes.inputs.shown import cause
+
             near = [one for other in others if other.name != service.name and (one := self._ended(other))]
             try:
                 why = why_ended(ended, near, matcher=self._catalogue())
@@ -117,5 +124,7 @@ class FileReadings:
     def _ended(self, service: ServiceStatus) -> Ended | None:
         if service.state not in ("failed", "gave_up") or service.log is None:
             return None
+        from liverl.causes.inputs.ended import Ended
+
         log = self.run_dir / service.log
         return Ended(service.name, log, also=tuple(also_written(log)), exit=service.exit)

@@ -13,6 +13,8 @@ from liverl.diagnose.standing import standing
 from liverl.model import Snapshot, Symptom
 from liverl.rundir.layout import RunDir
 
+LAST_LOOK = "as of the backend's last look"  # of an alert that nothing has judged since
+
 
 def recorded(run: RunDir) -> Snapshot | None:
     """The last snapshot, with the alerts that stand after the events that follow it; None if none can be read."""

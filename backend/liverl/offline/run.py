@@ -15,11 +15,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from liverl.control.history import end_told
-from liverl.diagnose.advice import Means, fitted, means
-from liverl.diagnose.catalogue.metrics import reward_flat
-from liverl.diagnose.catalogue.rules import FILE_RULES
+from liverl.diagnose.advice import Means, means
 from liverl.diagnose.muting import mutes
-from liverl.diagnose.tracker import RunContext, Window
 from liverl.diagnose.where import step_time
 from liverl.model import (
     BackendInfo,
@@ -61,8 +58,7 @@ from liverl.util.regular_file import read_regular
 from liverl.version import __version__
 
 T = TypeVar("T")
-LAST_LOOK = "as of the backend's last look"  # of an alert that nothing has judged since
-_RANKS = {"critical": 0, "warning": 1, "info": 2}
+REWARD_FLAT = "reward_flat"
 NO_RESULT = ", before it could write the result"
 NAMED = 3  # services of which the names are said; of more, their number
 _ENDED = ("done", "failed", "stopped")
@@ -309,50 +305,21 @@ class OfflineRun:
         others what the backend saw last.
 
         None has an action: without a backend no fix can be applied."""
-        if snapshot.result is not None and before:
-            last = Window(snapshot, None, RunContext(recent=self._files.recent))
-            anew = next((s for s in reward_flat(last) if isinstance(s, Symptom)), None)
-            judged = (_judged_anew(s, anew and fitted(anew, self._means())) for s in before)
-            return tuple(msgspec.structs.replace(s, action=None) for s in judged)
+        ended = snapshot.result is not None and bool(before)
+        if ended and not any(symptom.id == REWARD_FLAT for symptom in before):
+            return tuple(msgspec.structs.replace(s, action=None) for s in before)
+        # The rules are a half of this program: most commands have nothing to ask them.
+        from liverl.offline.judged import judged_anew_of, judged_by_files
+
+        known = self._means()
+        if ended:
+            return judged_anew_of(snapshot, before, self._files.recent, known)
         plan = self._plan.get()
         self._files.ray = plan is None or plan.may_use_ray
         self._files.gpus = plan is None or not plan.cpus
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
-        parser = self._parser.get()
-        window = Window(
-            snapshot,
-            None,
-            RunContext(
-                causes=causes,
-                tool_parser=parser.name,
-                parser_set=parser,
-                recent=self._files.recent,
-                sampling=self._sampling.get(),
-            ),
-        )
-        since = {symptom.id: symptom.since for symptom in before}
-        known = self._means()
-        found = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
-        symptoms = [fitted(s, known) for s in found]
-        by_files = {name for rule in FILE_RULES for name in rule.ids}
-        symptoms += [
-            msgspec.structs.replace(s, cause=f"{s.cause} ({LAST_LOOK})")
-            for s in before
-            if s.id.partition(":")[0] not in by_files
-        ]
-        symptoms.sort(key=lambda s: _RANKS[s.severity])
-        return tuple(
-            msgspec.structs.replace(s, since=s.since or since.get(s.id) or snapshot.at, action=None)
-            for s in symptoms
-        )
-
-
-def _judged_anew(symptom: Symptom, anew: Symptom | None) -> Symptom:
-    """What the last backend has said of the rewards, as this version says it in all other places; when a step of which
-    it has not spoken ended, nobody knows."""
-    if anew is None or symptom.id != anew.id or symptom.title == anew.title:
-        return symptom
-    return msgspec.structs.replace(anew, since=symptom.since if symptom.step == anew.step else None)
+        sampling, recent = self._sampling.get(), self._files.recent
+        return judged_by_files(snapshot, before, causes, self._parser.get(), sampling, recent, known)
 
 
 def _same_boot(era: str, record: BackendRecord | None) -> bool:

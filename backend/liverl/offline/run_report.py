@@ -29,8 +29,7 @@ from liverl.observe.hung_stacks import saved_in
 from liverl.offline.checkpoints import plan_of
 from liverl.offline.left import standing
 from liverl.offline.present import present_or_recorded
-from liverl.offline.recorded import recorded
-from liverl.offline.run import LAST_LOOK
+from liverl.offline.recorded import LAST_LOOK, recorded
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.copied import as_here, made_in
 from liverl.rundir.layout import RunDir

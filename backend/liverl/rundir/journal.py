@@ -12,7 +12,6 @@ found in the keeper's records and in the process table (``supervise.recovery.evi
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import queue
@@ -77,6 +76,8 @@ class LineFile:
         Raises:
             OSError: the record could not be written.
         """
+        import asyncio  # what only reads a journal needs none of it
+
         await asyncio.wrap_future(self.append(record))
 
     def close(self) -> None:

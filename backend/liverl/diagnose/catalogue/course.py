@@ -11,14 +11,16 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import log, sqrt
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from liverl.diagnose.muting import mutes
-from liverl.diagnose.tracker import Evaluate, Window
 from liverl.model import Evidence, StepMetrics, Symptom
 from liverl.observe.metrics.names import keys_of
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.util.trend import FLAT, LEAST, Point, Trend, logarithms, smoothed, trend
+
+if TYPE_CHECKING:
+    from liverl.diagnose.tracker import Evaluate, Window
 
 IN_A_ROW = 3  # steps in a row in which a condition must hold: one step may be an outlier
 SMOOTH = 5  # steps whose median is compared: of the lowest ones, and of the newest ones

@@ -7,8 +7,10 @@ driver must deliver :class:`DeadlinePassed`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from liverl.model import Exit, ServiceState
 from liverl.plan.spec import RestartPolicy, StopStage
@@ -88,12 +90,11 @@ def failure(machine: MachineState) -> str:
     return machine.last_failure if machine.down_since is not None or machine.failures else ""
 
 
-@dataclass(frozen=True)
-class RestartRules:
+class RestartRules(msgspec.Struct, frozen=True):
     """The fixed parameters of a service. ``startup_deadline``: seconds until it must be ready. ``stop``: its stop
     stages; the state machine needs at least one."""
 
-    restart: RestartPolicy = field(default_factory=RestartPolicy)
+    restart: RestartPolicy = msgspec.field(default_factory=RestartPolicy)
     stop: tuple[StopStage, ...] = ()
     startup_deadline: float = 2700.0
     completes: bool = False  # exit 0 is a success; False: a server, which runs until it is stopped
@@ -102,8 +103,7 @@ class RestartRules:
 # --- events -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Start requested. Resets the failures and the backoff."""
 
 
@@ -111,48 +111,41 @@ STOP_REQUESTED = "stop requested"
 RUN_ENDS = "the run ends"
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """Stop it; ``now`` skips to the last stop stage, ``why`` is shown. Overrides every other request."""
 
     now: bool = False
     why: str = STOP_REQUESTED
 
 
-@dataclass(frozen=True)
-class Restart:
+class Restart(msgspec.Struct, frozen=True):
     """Restart requested: stop, then start a new generation; ``why`` is shown as the reason for both."""
 
     why: str = "restart requested"
 
 
-@dataclass(frozen=True)
-class AwaitSuccessor:
+class AwaitSuccessor(msgspec.Struct, frozen=True):
     """It is ending while the incoming generation starts: stay stopped afterwards. ``Start`` cancels this."""
 
 
-@dataclass(frozen=True)
-class NoRestart:
+class NoRestart(msgspec.Struct, frozen=True):
     """The run is stopping, ``why`` is shown: do not start or restart. A running service keeps running until its
     ``Stop``."""
 
     why: str = STOP_REQUESTED
 
 
-@dataclass(frozen=True)
-class DependenciesMet:
+class DependenciesMet(msgspec.Struct, frozen=True):
     """Every dependency is met: a waiting service may be prepared."""
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Ports, files and journal record are done; the process is being started."""
 
     generation: int
 
 
-@dataclass(frozen=True)
-class PrepareFailed:
+class PrepareFailed(msgspec.Struct, frozen=True):
     """The process could not be started; ``why`` says the reason."""
 
     generation: int
@@ -160,54 +153,47 @@ class PrepareFailed:
     final: bool = False  # trying again cannot help
 
 
-@dataclass(frozen=True)
-class Spawned:
+class Spawned(msgspec.Struct, frozen=True):
     """The process exists."""
 
     generation: int
 
 
-@dataclass(frozen=True)
-class ProbeReady:
+class ProbeReady(msgspec.Struct, frozen=True):
     """The startup or the ready probe succeeds."""
 
     generation: int
 
 
-@dataclass(frozen=True)
-class ProbeUnready:
+class ProbeUnready(msgspec.Struct, frozen=True):
     """The ready probe has failed as often as it may."""
 
     generation: int
     why: str
 
 
-@dataclass(frozen=True)
-class LivenessFailed:
+class LivenessFailed(msgspec.Struct, frozen=True):
     """The live probe has failed as often as it may: the process must be restarted."""
 
     generation: int
     why: str
 
 
-@dataclass(frozen=True)
-class StartupRefused:
+class StartupRefused(msgspec.Struct, frozen=True):
     """The startup probe has failed for good: a new process would fail in the same way."""
 
     generation: int
     why: str
 
 
-@dataclass(frozen=True)
-class LeaderExited:
+class LeaderExited(msgspec.Struct, frozen=True):
     """The leader of the process tree has ended; others of the tree may still run."""
 
     generation: int
     exit: Exit
 
 
-@dataclass(frozen=True)
-class TreeEmpty:
+class TreeEmpty(msgspec.Struct, frozen=True):
     """No process of the tree is left. ``passing``: why the start failed, if by its log that may pass
     (``RestartPolicy.passing``); "" = it does not say so."""
 
@@ -215,8 +201,7 @@ class TreeEmpty:
     passing: str = ""
 
 
-@dataclass(frozen=True)
-class DeadlinePassed:
+class DeadlinePassed(msgspec.Struct, frozen=True):
     """The time ``MachineState.deadline`` has passed."""
 
 
@@ -242,23 +227,20 @@ Input: TypeAlias = (
 # --- actions ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Prepare:
+class Prepare(msgspec.Struct, frozen=True):
     """Prepare and spawn one generation. A stop in between does not interrupt it: when :class:`Spawned` arrives and the
     service is stopped, the process is ended."""
 
     generation: int
 
 
-@dataclass(frozen=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """Begin to probe the process and to wait for the exit of its leader."""
 
     generation: int
 
 
-@dataclass(frozen=True)
-class Escalate:
+class Escalate(msgspec.Struct, frozen=True):
     """Carry out one stop stage, and deliver :class:`TreeEmpty` once the process tree is empty."""
 
     generation: int
