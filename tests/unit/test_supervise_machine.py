@@ -330,7 +330,7 @@ def test_a_server_that_exits_0_is_started_again(state: str, end: tuple[str, ...]
         end = ("exit0",)  # no deadline is running
     whys = {"exit0": m.UNASKED_EXIT, "dead": "silent", "time": "not ready after 30 s"}
     for mode, expected in (("on_failure", "preparing"), ("always", "preparing"), ("never", "failed")):
-        world = live(state, replace(RULES, restart=replace_policy(mode)))
+        world = live(state, with_fields(RULES, restart=replace_policy(mode)))
         for choice in (*end, "empty"):
             world.happen(choice)
         machine = world.machine
@@ -351,7 +351,7 @@ def test_a_server_that_exits_0_again_and_again_is_given_up() -> None:
 @pytest.mark.parametrize("mode", ["never", "on_failure"])
 @pytest.mark.parametrize("state", ["starting", "ready", "degraded"])
 def test_a_task_that_exits_0_by_itself_has_completed(state: str, mode: str) -> None:
-    world = live(state, replace(TASK, restart=replace_policy(mode)))
+    world = live(state, with_fields(TASK, restart=replace_policy(mode)))
     for choice in ("exit0", "empty"):
         world.happen(choice)
     assert (world.machine.state, world.machine.why) == ("stopped", "completed (exit 0)")
@@ -369,7 +369,7 @@ def test_an_exit_status_after_a_stop_does_not_read_as_a_failure(by_us: bool, cod
 
 
 def test_a_task_that_is_always_restarted_is_so_after_exit_0_too() -> None:
-    world = run_to_ready(replace(TASK, restart=replace_policy("always")))
+    world = run_to_ready(with_fields(TASK, restart=replace_policy("always")))
     for choice in ("exit0", "empty"):
         world.happen(choice)
     assert (world.machine.state, world.machine.why) == ("preparing", "restarting after: exit 0")
@@ -379,7 +379,7 @@ def test_a_task_that_is_always_restarted_is_so_after_exit_0_too() -> None:
 def test_a_task_that_we_ended_has_not_completed_although_it_exits_0(state: str) -> None:
     ways = {"dead": "silent", "time": "not ready after 30 s"} if state == "starting" else {"dead": "silent"}
     for way, why in ways.items():
-        world = live(state, replace(TASK, restart=replace_policy("never")))
+        world = live(state, with_fields(TASK, restart=replace_policy("never")))
         for choice in (way, "exit0", "empty"):
             world.happen(choice)
         assert (world.machine.state, world.machine.why) == ("failed", why)
@@ -429,7 +429,7 @@ def left_as_completed(**changes: object) -> MachineState:
 def test_a_server_that_an_older_version_took_for_completed_is_started_again() -> None:
     machine, actions = m.adopted(left_as_completed(), 5.0, RULES)
     assert (machine.state, machine.why, machine.since, actions) == ("waiting", m.UNASKED_EXIT, 5.0, ())
-    never = replace(RULES, restart=replace_policy("never"))
+    never = with_fields(RULES, restart=replace_policy("never"))
     machine, actions = m.adopted(left_as_completed(), 5.0, never)
     assert (machine.state, machine.last_failure, actions) == ("failed", m.UNASKED_EXIT, ())
     for rules, left in (
@@ -471,7 +471,7 @@ def test_what_needs_a_task_to_complete_waits_for_more_than_its_exit_0() -> None:
     ways = {("exit0", "empty"): True, ("stop", "exit0", "empty"): False, ("dead", "exit0", "empty"): False}
     ways |= {("exit0",): False, ("exit1", "empty"): False}
     for way, completes in ways.items():
-        world = run_to_ready(replace(TASK, restart=replace_policy("never")))
+        world = run_to_ready(with_fields(TASK, restart=replace_policy("never")))
         for choice in way:
             world.happen(choice)
         assert waits_for(world.machine) == (None if completes else "t to complete"), way
