@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -18,6 +19,8 @@ from liverl.util.plural import quantity
 PASSED = "errors-passed"
 SHOWN = 3  # kinds of errors that are quoted
 _INTERRUPTS = frozenset(("KeyboardInterrupt", "SystemExit"))
+# How Ray's processes tell, with their stack, that they were asked to end (absl, failure_signal_handler.cc)
+_ASKED = re.compile(r"\*\*\* SIGTERM received at time=\d|\s*(?:PC: )?@ +0x[0-9a-f]{4,16}\s")
 
 
 def errors_passed(
@@ -64,6 +67,8 @@ def _errors(log: LogRecords, matcher: Matcher, told_rows: AbstractSet[str]) -> I
             continue
         if record.raised and kind(record.raised[-1]) in _INTERRUPTS:
             continue  # it was to end
+        if _ASKED.match(record.text):
+            continue
         rows = [match.signature for match in matcher.of(record)]
         if not any(row.role == "noise" or row.id in told_rows for row in rows):
             yield record
