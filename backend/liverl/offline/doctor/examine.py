@@ -41,6 +41,7 @@ from liverl.offline.doctor.stacks import of_stacks
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
 from liverl.offline.doctor.unserved import unserved
+from liverl.offline.doctor.up_output import end_untold, with_output
 from liverl.offline.doctor.verdicts import evidence_of, joined, row_of, with_left_out, with_removed
 from liverl.offline.run_rules import catalogue_of
 from liverl.util.plural import quantity
@@ -131,8 +132,11 @@ def examine(
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
     verdict = with_removed(verdict, removed_of(run) if run is not None else ())
+    outputs = sorted(reading.outputs, key=lambda one: one[0].over)
     if run is None:
         verdict = _for_others(verdict)
+        if outputs:
+            verdict = with_output(verdict, outputs[-1][1])
     elif (plan := plan_of(run.path)) is not None:
         never = (*(() if plan.may_use_ray else (RAY.id,)), *((GPU.id,) if plan.cpus else ()))
         guesses = tuple(one for one in verdict.guesses if one.id not in never)
@@ -144,7 +148,10 @@ def examine(
     passed = errors_passed(reading.records, verdict, matcher)
     untold = ends_untold(reading.records, verdict, matcher)
     named = errors_named(reading.records, verdict)
-    quoted = [one for one in (passed, untold, named) if one is not None]
+    open_end = (
+        end_untold(outputs[-1][1], outputs[-1][0].path) if outputs and not outputs[-1][1].state else None
+    )
+    quoted = [one for one in (passed, untold, named, open_end) if one is not None]
     of_ray = (
         None if run is not None or verdict.explanations else only_of_ray(log.log for log in reading.records)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from liverl.offline.doctor.up_output import KIND, is_output
 from liverl.procs.stack_text import is_stacks
 
 HEAD = 64 << 10  # bytes at each end of a file that are looked at
@@ -135,6 +136,8 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
     for pattern, words in _RAY_NAMES:
         if pattern.search(name):
             return Kind(words, True)
+    if not own and is_output(sample):
+        return Kind(KIND, True)
     found = next((kind for pattern, kind in _CONTENT if pattern.search(sample)), None)
     if found is None and _SLURM.search(sample):
         found = Kind("Slurm output", True)

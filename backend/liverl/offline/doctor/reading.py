@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.silence import engine_stuck, hang, tail_of
 from liverl.offline.doctor.training import Training, TrainingReader, joined
+from liverl.offline.doctor.up_output import KIND, Told, masked, told
 from liverl.util.regular_file import open_binary
 
 GROWS_S = 60.0  # seconds for which a log must not have grown
@@ -29,12 +31,14 @@ GROWS_S = 60.0  # seconds for which a log must not have grown
 _BESIDE = re.compile(r"Ray's (?:raylet|GCS)|a Ray service|kernel log")
 MOST = 2 << 30  # bytes of one log that are read, its last ones,
 HEAD = 4 << 20  # and of its beginning for what it tells of the training
+MOST_OUTPUT = 64 << 20  # bytes of an output of `liverl-tui up`, its last ones; a step takes 300
 
 
 class Reading(msgspec.Struct, frozen=True):
     """``records``: of each log that could be read; ``logs``: what those say that may be of the training; ``remarks``:
     of a log, by its path, what is to be said of how it was read; ``unread``: of one that could not be, why;
-    ``left_out``: what was not read of the others, in words.
+    ``left_out``: what was not read of the others, in words; ``outputs``: what outputs of `liverl-tui up` say of their
+    runs.
     """
 
     records: tuple[LogRecords, ...] = ()
@@ -42,6 +46,7 @@ class Reading(msgspec.Struct, frozen=True):
     remarks: dict[str, str] = {}
     unread: dict[str, Input] = {}
     left_out: tuple[str, ...] = ()
+    outputs: tuple[tuple[Log, Told], ...] = ()
 
     @property
     def training(self) -> Training:
@@ -115,6 +120,7 @@ def read_logs(
     remarks: dict[str, str] = {}
     unread: dict[str, Input] = {}
     left_out: list[str] = []
+    outputs: list[tuple[Log, Told]] = []
     for number, log in enumerate(logs, 1):
         size = log.input.size or 0
         what = f"reading {number} of {len(logs)} logs"
@@ -122,6 +128,19 @@ def read_logs(
         start = max(0, size - MOST)
         is_transcript = log.input.what == TRANSCRIPT
         listens = foreign and not is_transcript and not _BESIDE.search(log.input.what)
+        if log.input.what == KIND:
+            try:
+                found, said = _read_output(log, start, matcher)
+            except OSError as error:
+                unread[log.path] = unreadable(Path(log.path), error, named=True)
+                continue
+            records.append(found)
+            outputs.append((log, said))
+            if said.folder:
+                remarks[log.path] = f"; its run is in {said.folder}, which tells more if it is there"
+            if start:
+                left_out.append(f"{_mib(start)} at the beginning of {log.path}")
+            continue
         reader = TrainingReader(log.path)
         so_far = partial(_so_far, progress, what, size - start, log.path)
         try:
@@ -141,7 +160,26 @@ def read_logs(
         if found.left_out:
             remark += f"; of its warnings and errors {found.left_out} in the middle were left out"
         remarks[log.path] = remark
-    return Reading(tuple(records), tuple(read), remarks, unread, tuple(left_out))
+    return Reading(tuple(records), tuple(read), remarks, unread, tuple(left_out), tuple(outputs))
+
+
+def _read_output(log: Log, start: int, matcher: Matcher | None) -> tuple[LogRecords, Told]:
+    """What others have written into an output of `liverl-tui up`, and what that says itself.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    start = max(start, (log.input.size or 0) - MOST_OUTPUT)
+    with open_binary(log.path) as file:
+        file.seek(start)
+        data = file.read(MOST_OUTPUT)
+    with tempfile.NamedTemporaryFile(prefix="liverl-doctor-") as others:
+        others.seek(start)
+        others.write(masked(data))
+        others.flush()
+        found = read_log(others.name, log.path, start, log.zone, matcher=matcher)
+    modified = log.modified
+    return msgspec.structs.replace(found, modified=modified), told(data, log.path)
 
 
 def _hear_head(path: str, reader: TrainingReader) -> None:

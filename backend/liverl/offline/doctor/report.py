@@ -18,13 +18,14 @@ from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
 from liverl.offline.doctor.named_errors import NAMED
 from liverl.offline.doctor.passed_errors import PASSED
+from liverl.offline.doctor.up_output import UNTOLD
 from liverl.util import redact
 from liverl.util.ages import ago, clock
 
 Severity = Literal["info", "warning", "critical"]
 WIDTH = 100  # columns at most
 KINDS = 4  # of the files that are not listed one by one
-QUOTED = (PASSED, ENDED_ANYHOW, NAMED)  # notes of which the lines are shown
+QUOTED = (PASSED, ENDED_ANYHOW, NAMED, UNTOLD)  # notes of which the lines are shown
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
@@ -198,7 +199,9 @@ def _clean(examination: Examination) -> str:
         return "nothing to read: no log is among these paths"
     earlier = sum("not judged" in one.what for one in examination.files)
     found, but = "nothing wrong was found", ""
-    if any(one.id == PASSED for one in examination.notes):
+    if any(one.id == UNTOLD for one in examination.notes):
+        found, but = "no failure was found", "; how the run ended is not told (see the notes)"
+    elif any(one.id == PASSED for one in examination.notes):
         found, but = "no failure was found", "; the logs have errors that ended nothing (see the notes)"
     elif any(one.id == ENDED_ANYHOW for one in examination.notes):
         found, but = "no failure was found", "; actors or nodes of Ray ended, meant to or not (see the notes)"

@@ -1,0 +1,223 @@
+"""Reads the output of `liverl-tui up` without an interface, as batch jobs keep it: the run's own account of its course
+and its end. Pure.
+
+Its lines quote what services and components have said, also of what went well again. They are no lines of a log in
+which the catalogue of causes looks for errors: ``masked`` leaves only what others have written into the same file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from liverl.causes.finding import Evidence, Explanation, Verdict
+from liverl.causes.verdict.unexplained import UNEXPLAINED
+from liverl.causes.verdict.words import short
+from liverl.diagnose.titles import point
+
+KIND = "output of liverl-tui up"
+UNTOLD = "end-not-told"  # the note that the output does not say how the run ended
+_ANSI = re.compile(rb"\x1b\[[0-9;]{0,20}m")
+# ``plain.EventLines``: in a file, and on a terminal
+_FILE = (
+    rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (?P<service>\S{1,200}) {2,}"
+    rb"(?:(?P<level>debug|warning|error): )?(?P<text>[^\n]*)"
+)
+_TERMINAL = (
+    rb"\d\d:\d\d:\d\d (?P<glyph>\xc2\xb7|\xe2\x80\xa2|\xe2\x96\xb2|\xe2\x9c\x96) "
+    rb"(?P<of>\S{1,200}) {2,}(?P<words>[^\n]*)"
+)
+_LINE = re.compile(rb"(?:%s|%s)$" % (_FILE, _TERMINAL))
+_LEVELS = {"·": "debug", "•": "info", "▲": "warning", "✖": "error"}
+# What it says before the run has events, without a time
+_BEFORE = re.compile(rb"(?:checking: |preflight \w{1,20} \()")
+_BEGINS = re.compile(
+    rb"^(?:\x1b\[[0-9;]{0,20}m)?(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d \xe2\x80\xa2) "
+    rb"?(?:liverl-tui +(?:starting|resuming|restarting) run |run +run \S{1,200} (?:\([^)\n]{1,200}\) )?started in /)",
+    re.M,
+)
+_STARTED = re.compile(r"run (?P<name>\S+) .{0,200}?started in (?P<folder>/[^;,\n]{1,400})")
+_ENDED = re.compile(r"(?P<state>done|failed|stopped)\b(?:, but|:| by | because )?")
+_OVER = re.compile(r'(?P<how>resolved|over|ended with the run) after \w{1,20}: "(?P<title>.{1,400}?)"')
+_DO = "what to do: "
+_HAS_FAILED = re.compile(r"\S{1,200} has failed\b")
+
+
+class Line(NamedTuple):
+    """``offset``: its byte in the file; ``level``: debug, info, warning or error."""
+
+    offset: int
+    service: str
+    level: str
+    text: str
+    whole: str
+
+
+class Told(NamedTuple):
+    """What the output says of the newest attempt in it. ``state``: done, failed or stopped, empty if it does not say
+    how the run ended; ``cause``: why it failed; ``symptoms``: the alerts that nothing has resolved; ``folder``: the
+    run's directory, empty if it is not named."""
+
+    state: str = ""
+    cause: Explanation | None = None
+    symptoms: tuple[Explanation, ...] = ()
+    folder: str = ""
+    last: Line | None = None
+
+
+def is_output(sample: bytes) -> bool:
+    """Whether a file with these bytes is such an output, or has one in it, as the output of a batch job."""
+    return _BEGINS.search(sample) is not None
+
+
+def masked(data: bytes) -> bytes:
+    """``data`` with blanks in place of our own lines: every other line stays at its byte."""
+    return b"\n".join(b" " * len(line) if _own(line) else line for line in data.split(b"\n"))
+
+
+def lines(data: bytes) -> Iterator[Line]:
+    """Our own lines."""
+    offset = 0
+    for raw in data.split(b"\n"):
+        found = _LINE.match(_ANSI.sub(b"", raw).rstrip(b"\r"))
+        if found is not None:
+            parts = {k: v.decode("utf-8", "replace") for k, v in found.groupdict(b"").items()}
+            level = parts["level"] or _LEVELS.get(parts["glyph"], "info")
+            text = parts["text"] or parts["words"]
+            yield Line(
+                offset, parts["service"] or parts["of"], level, text, found[0].decode("utf-8", "replace")
+            )
+        offset += len(raw) + 1
+
+
+def told(data: bytes, path: str) -> Told:
+    """What the output says of its newest attempt. ``path``: of the file, as shown."""
+    own: list[Line] = []
+    for line in lines(data):
+        begins = line.service in ("liverl-tui", "run") and _BEGINS.match(line.whole.encode()) is not None
+        if begins and own and (line.service, own[-1].service) != ("run", "liverl-tui"):
+            own = []  # another attempt, appended to the same file
+        own.append(line)
+    if not own:
+        return Told()
+    folder = next((m["folder"] for line in own if (m := _STARTED.match(line.text))), "")
+    end = next((line for line in reversed(own) if line.service == "run" and _ENDED.match(line.text)), None)
+    state = _ENDED.match(end.text)["state"] if end is not None else ""  # type: ignore[index]
+    symptoms = tuple(_alerts(own, state, path))
+    cause = _failure(own, end, path) if end is not None and state == "failed" else None
+    if end is not None and state != "failed" and (but := _but(end.text)):
+        symptoms += (_problem(end, but, path),) if not _named(but, symptoms) else ()
+    return Told(state, cause, symptoms, folder, own[-1])
+
+
+def with_output(verdict: Verdict, found: Told) -> Verdict:
+    """``verdict`` on what others have written into the file, with what the run says of itself: it saw its services,
+    their logs and the trials. Of a run that is done, errors of others beside it are no cause."""
+    others = () if verdict.cause is None else (verdict.cause,)
+    if found.cause is not None:
+        return Verdict(found.cause, (), (*found.symptoms, *others, *verdict.symptoms))
+    if found.state == "done" and verdict.cause is not None and verdict.cause.id in UNEXPLAINED:
+        return Verdict(None, (), (*found.symptoms, *verdict.symptoms))
+    return Verdict(verdict.cause, verdict.guesses, (*found.symptoms, *verdict.symptoms))
+
+
+def end_untold(found: Told, path: str) -> Explanation:
+    """The note that the output stops before it says how the run ended."""
+    where = f" {found.folder}" if found.folder else ""
+    last = found.last
+    return Explanation(
+        UNTOLD,
+        "info",
+        "This output does not say how the run ended",
+        "it goes on, or the command was killed, which does not end the run",
+        "Ask the run itself.",
+        command=f"liverl-tui status{where}",
+        evidence=(Evidence(short(last.whole), path, last.offset),) if last is not None else (),
+    )
+
+
+def _own(line: bytes) -> bool:
+    bare = _ANSI.sub(b"", line).rstrip(b"\r")
+    return _LINE.match(bare) is not None or _BEFORE.match(bare) is not None
+
+
+def _failure(own: list[Line], end: Line, path: str) -> Explanation:
+    """Why the run failed: the sentence of its end, with the reason and the advice of the service that failed."""
+    title = end.text.partition(": ")[2] or end.text
+    named = [n for n, line in enumerate(own) if line.level == "error" and _HAS_FAILED.match(line.text)]
+    why = fix = ""
+    proof = [Evidence(short(end.whole), path, end.offset)]
+    if named:
+        line = own[named[-1]]
+        said = line.text.partition(": ")[2]
+        why = said.partition(". ")[2] if point(title.partition(": ")[2] or title) in said else said
+        fix = _advice(own, named[-1])
+        proof.append(Evidence(short(line.whole), path, line.offset))
+    return Explanation(
+        "run-failed", "critical", title, why, fix or "Look at the run itself.", evidence=tuple(proof)
+    )
+
+
+def _alerts(own: list[Line], state: str, path: str) -> Iterator[Explanation]:
+    """The warnings with an advice that nothing has resolved. Of a run that somebody stopped, those stay that it had
+    then."""
+    found: dict[str, Explanation] = {}
+    for number, line in enumerate(own):
+        over = _OVER.match(line.text)
+        if over is not None and not (over["how"] == "ended with the run" and state == "stopped"):
+            found.pop(over["title"], None)
+        fix = _advice(own, number)
+        if line.level not in ("warning", "error") or not fix or _HAS_FAILED.match(line.text):
+            continue
+        title, why = _parts(line.text)
+        found[point(title)] = Explanation(
+            "alert",
+            "critical" if line.level == "error" else "warning",
+            title,
+            why,
+            fix,
+            evidence=(Evidence(short(line.whole), path, line.offset),),
+        )
+    yield from sorted(found.values(), key=lambda one: one.severity != "critical")
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Title and cause of an alert's line (``titles.sentences``)."""
+    title, dot, why = text.partition(". ")
+    if dot and ": " in title:
+        return title, why
+    title, _, why = text.partition(": ")
+    return title, why
+
+
+def _advice(own: list[Line], number: int) -> str:
+    """What to do about a line, which stands in the next one."""
+    if number + 1 >= len(own):
+        return ""
+    following = own[number + 1]
+    is_of_it = following.service == own[number].service and following.text.startswith(_DO)
+    return following.text.removeprefix(_DO) if is_of_it else ""
+
+
+def _but(text: str) -> str:
+    """The problem that the sentence of an end names beside it."""
+    for word in ("; but ", "; it had this problem: "):
+        if word in text:
+            return text.partition(word)[2]
+    return ""
+
+
+def _named(but: str, symptoms: tuple[Explanation, ...]) -> bool:
+    return any(one.title in but or but in one.title for one in symptoms)
+
+
+def _problem(end: Line, but: str, path: str) -> Explanation:
+    return Explanation(
+        "problem-at-the-end",
+        "warning",
+        but[:1].upper() + but[1:],
+        "The run says it of its end.",
+        "Look at the run itself: its alerts say what to do.",
+        evidence=(Evidence(short(end.whole), path, end.offset),),
+    )
