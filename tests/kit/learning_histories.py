@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from math import exp
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from liverl.observe.metrics.step_lines import parse_metrics_record, parse_step_l
 DATA = Path(__file__).parents[1] / "data"
 LEARNING, RECORDINGS = DATA / "learning", DATA / "recordings"
 Values = dict[str, float]
+Steps = tuple[StepMetrics, ...]
 SCORE, ENTROPY, NORM, RATE = "critic/score/mean", "actor/entropy", "actor/grad_norm", "actor/lr"
 LENGTH, LONGEST, SHORTEST = "response_length/mean", "response_length/max", "response_length/min"
 CUT, ABORTED, KL, ESS = (
@@ -84,12 +86,7 @@ class Run:
             STEP: gen + update + self.around(5.0, 0.1),
             TOKENS: 64 * (length + 500.0),
         }
-        names = {
-            name.lower(): value
-            for name, value in globals().items()
-            if name.isupper() and isinstance(value, str)
-        }
-        return values | {names[name]: value for name, value in changed.items()}
+        return values | {globals()[name.upper()]: value for name, value in changed.items()}
 
 
 def _steps(rows: list[Values], first: int = 1) -> tuple[StepMetrics, ...]:
@@ -301,21 +298,37 @@ def _resumed(run: Run) -> tuple[StepMetrics, ...]:
     return (*first, *_steps(again, 41))
 
 
-def healthy() -> Iterator[History]:
-    """Histories on which no rule may fire: recorded on CPUs and on H200s, and simulated."""
+def _simulated(make: Callable[[Run], list[Values]], seed: int) -> Steps:
+    return _steps(make(Run(seed)))
+
+
+def _healthy() -> Iterator[tuple[str, str, Callable[[], Steps]]]:
+    """Name, kind and what makes the steps of each healthy history."""
     for path in sorted(LEARNING.glob("embedded-*.jsonl")):
-        yield History(path.stem, "recorded", read(path))
+        yield path.stem, "recorded", partial(read, path)
     for name in (
         "h200_run/trainer.log",
         "h200_run/standalone.log",
         "h200/verl.log",
         "verl_cpu/run6steps.stdout.log",
     ):
-        yield History(name, "recorded", read(RECORDINGS / name))
-    yield History("fully-async-2-hosts", "recorded", read(LEARNING / "fully-async-2-hosts.jsonl"))
+        yield name, "recorded", partial(read, RECORDINGS / name)
+    yield "fully-async-2-hosts", "recorded", partial(read, LEARNING / "fully-async-2-hosts.jsonl")
     for seed, make in enumerate(_SIMULATED):
-        yield History(make.__name__.strip("_").replace("_", " "), "simulated", _steps(make(Run(seed))))
-    yield History("resumed", "simulated", _resumed(Run(99)))
+        name = make.__name__.strip("_").replace("_", " ")
+        yield name, "simulated", partial(_simulated, make, seed)
+    yield "resumed", "simulated", lambda: _resumed(Run(99))
+
+
+def healthy_names() -> list[tuple[str, str]]:
+    """Name and kind of each healthy history, of which none is made: each worker that collects tests asks."""
+    return [(name, kind) for name, kind, _ in _healthy()]
+
+
+@cache
+def healthy() -> tuple[History, ...]:
+    """Histories on which no rule may fire: recorded on CPUs and on H200s, and simulated."""
+    return tuple(History(name, kind, steps()) for name, kind, steps in _healthy())
 
 
 # --- what rules must fire on ------------------------------------------------------------------------------

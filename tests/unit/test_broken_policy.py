@@ -19,6 +19,7 @@ from kit.learning_histories import (
     Run,
     Values,
     healthy,
+    healthy_names,
     read,
 )
 from kit.live_logs import Followed
@@ -39,7 +40,6 @@ RECORDED = read(LEARNING / "update-too-large.jsonl")
 BROKEN = "policy_broken"
 ADVANTAGES = ("critic/advantages/max", "critic/advantages/min")
 SPREAD = {"critic/score/mean": 0.4, "critic/score/max": 0.9, "critic/score/min": 0.1}
-HEALTHY = {one.name: one.steps for one in healthy()}
 
 
 def looked(steps: tuple[StepMetrics, ...]) -> dict[int, set[str]]:
@@ -168,10 +168,10 @@ def test_a_change_over_several_steps_is_not_abrupt() -> None:
     assert broken_at(history([*(one.step(entropy=0.4) for _ in range(10)), *slow])) is None
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", [name for name, _ in healthy_names()])
 def test_no_healthy_run_has_one_nor_is_one_suspected(name: str) -> None:
     collector = StepCollector()
-    for step in HEALTHY[name]:
+    for step in next(one.steps for one in healthy() if one.name == name):
         collector.add([step])
         assert broken_at(collector.recent(), 0) is None, step.step
 

@@ -27,9 +27,10 @@ from kit.learning_histories import (
     Run,
     Values,
     healthy,
+    healthy_names,
     probes,
 )
-from kit.rules_table import RULES, fired, healthy_histories, on_healthy, on_probe, probe_histories, table
+from kit.rules_table import RULES, fired, on_healthy, on_probe, probe_histories, table
 from kit.screens import gpu, snapshot
 
 from liverl.config.schema import leaves
@@ -63,7 +64,7 @@ def test_every_rule_has_a_probe() -> None:
     assert len(RULES) == 12
 
 
-@pytest.mark.parametrize("name", healthy_histories())
+@pytest.mark.parametrize("name", [f"{kind}: {name}" for name, kind in healthy_names()])
 def test_no_rule_fires_on_a_healthy_history_at_any_step(name: str) -> None:
     assert not set(on_healthy(name)) & set(RULES)
 
