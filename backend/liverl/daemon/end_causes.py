@@ -79,9 +79,8 @@ class EndCauses:
         self._oom_kills = oom_kills
         self._reads = BlockingCalls[Why | None]()
         self._tellings = BlockingCalls[Told]()
-        self._of_others: set[tuple[str | None, int | None]] = (
-            set()
-        )  # (log, offset) of causes that are not the run's
+        # (log, byte) of causes that are a process's which is none of the run
+        self._of_others: set[tuple[str | None, int | None]] = set()
         self._found: dict[tuple[str, int], asyncio.Task[Cause | None]] = {}
         self.newest: dict[str, Cause] = {}  # service -> why its last process that ended by itself did so
 
