@@ -124,6 +124,29 @@ def test_the_lines_of_a_terminal_are_read_as_those_of_a_file(terminal: bool, col
     assert not masked(text).strip()
 
 
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("done: 6 steps", "done"),
+        ("ended (exit 0); no training step was seen", "done"),
+        ("failed", "failed"),
+        ("failed, but some processes could not be killed: ray (7)", "failed"),
+        ("stopped by SIGINT to up (pid 7)", "stopped"),
+        ("stopped: the time of its job was over", "stopped"),
+        ("failed to write history.jsonl: No space left on device", ""),
+        ("training has completed; stopping the rest", ""),
+        ("stopping services in dependency order", ""),
+    ],
+)
+def test_what_ends_a_run(text: str, state: str) -> None:
+    begin = b"2026-12-01 15:00:00  run         run a/b started in /runs/a/b\n"
+    line = f"2026-12-01 15:07:46  run         {text}\n".encode()
+    assert told(begin + line, "x.log").state == state
+    late = b"2026-12-01 15:07:47  run         warning: report.md was not written\n"
+    assert told(begin + line + late, "x.log").state == state
+    assert told(begin + line + 3 * late, "x.log").state == "", "it went on"
+
+
 def test_lines_of_others_stay_at_their_bytes() -> None:
     data = (DATA / "done.log").read_bytes()
     mixed = data.replace(b"\n", b"\nTraceback of others\r\n", 30)

@@ -96,6 +96,11 @@ def examine(
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, matcher, foreign=run is None)
     words: dict[str, str] = {}
+    outputs = sorted(reading.outputs, key=lambda one: one[0].over)
+    older = {
+        log.path: f"{reading.remarks.get(log.path, '')}; of an earlier run, not judged"
+        for log, _ in outputs[:-1]
+    }
     again: tuple[Recovery, ...] = ()
     if run is not None:
         progress(f"applying the rules of a live run: {run.path}")
@@ -112,7 +117,7 @@ def examine(
     unlooked: list[str] = []
     failed = [one for read in trials for one in failures(read, progress, unlooked.append, matcher)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
-    files = as_files(inputs, found, reading.remarks | words, reading.unread)
+    files = as_files(inputs, found, reading.remarks | words | older, reading.unread)
     hung, unread = of_stacks(files)
     unruled = [f"the run's own rules, which cannot be used ({why})" for why in problems]
     missed = [
@@ -132,7 +137,6 @@ def examine(
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
     verdict = with_removed(verdict, removed_of(run) if run is not None else ())
-    outputs = sorted(reading.outputs, key=lambda one: one[0].over)
     if run is None:
         verdict = _for_others(verdict)
         if outputs:

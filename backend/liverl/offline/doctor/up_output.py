@@ -38,7 +38,9 @@ _BEGINS = re.compile(
     re.M,
 )
 _STARTED = re.compile(r"run (?P<name>\S+) .{0,200}?started in (?P<folder>/[^;,\n]{1,400})")
-_ENDED = re.compile(r"(?P<state>done|failed|stopped)\b(?:, but|:| by | because )?")
+# The sentence of an end (``daemon.ending.summary_of``), and after it at most a word on what could not be written
+_ENDED = re.compile(r"(?P<state>done|failed|stopped)(?=: |, but |$)|(?P<asked>stopped )|ended \(exit 0\)")
+_AFTER = 2  # lines of the run
 _OVER = re.compile(r'(?P<how>resolved|over|ended with the run) after \w{1,20}: "(?P<title>.{1,400}?)"')
 _DO = "what to do: "
 _HAS_FAILED = re.compile(r"\S{1,200} has failed\b")
@@ -102,8 +104,10 @@ def told(data: bytes, path: str) -> Told:
     if not own:
         return Told()
     folder = next((m["folder"] for line in own if (m := _STARTED.match(line.text))), "")
-    end = next((line for line in reversed(own) if line.service == "run" and _ENDED.match(line.text)), None)
-    state = _ENDED.match(end.text)["state"] if end is not None else ""  # type: ignore[index]
+    of_run = [line for line in own if line.service == "run"][-1 - _AFTER :]
+    ends = ((line, found) for line in reversed(of_run) if (found := _ENDED.match(line.text)) is not None)
+    end, ended = next(ends, (None, None))
+    state = "" if ended is None else ended["state"] or ("stopped" if ended["asked"] else "done")
     symptoms = tuple(_alerts(own, state, path))
     cause = _failure(own, end, path) if end is not None and state == "failed" else None
     if end is not None and state != "failed" and (but := _but(end.text)):
