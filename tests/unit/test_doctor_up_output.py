@@ -156,6 +156,16 @@ def test_lines_of_others_stay_at_their_bytes() -> None:
     assert set(left.replace(b"Traceback of others\r", b"")) <= set(b" \n")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_so_is_the_output_of_attach_which_begins_later(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "attached.log"
+    lines = (DATA / f"{name}.log").read_text().splitlines(keepends=True)
+    begin = "2026-12-01 14:20:00  liverl-tui  attached to run a/b in /runs/a/b\n"
+    path.write_text("".join([begin, *lines[20:]]))
+    assert verdict(path).cause is None or name == "failed"
+    assert "output of liverl-tui" in as_text(examine([path]))
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"2026-12-01 15:07:46  trainer     step 1/6: reward 0.3\n", b"ERROR run started in /x\n"]
 )

@@ -1,5 +1,5 @@
-"""Reads the output of `liverl-tui up` without an interface, as batch jobs keep it: the run's own account of its course
-and its end. Pure.
+"""Reads the output of `liverl-tui up` without an interface, as batch jobs keep it, and of `attach` and `events`: the
+run's own account of its course and its end. Pure.
 
 Its lines quote what services and components have said, also of what went well again. They are no lines of a log in
 which the catalogue of causes looks for errors: ``masked`` leaves only what others have written into the same file.
@@ -16,7 +16,7 @@ from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.causes.verdict.words import short
 from liverl.diagnose.titles import point
 
-KIND = "output of liverl-tui up"
+KIND = "output of liverl-tui"
 UNTOLD = "end-not-told"  # the note that the output does not say how the run ended
 _ANSI = re.compile(rb"\x1b\[[0-9;]{0,20}m")
 # ``plain.EventLines``: in a file, and on a terminal
@@ -35,6 +35,13 @@ _BEFORE = re.compile(rb"(?:checking: |preflight \w{1,20} \()")
 _BEGINS = re.compile(
     rb"^(?:\x1b\[[0-9;]{0,20}m)?(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d \xe2\x80\xa2) "
     rb"?(?:liverl-tui +(?:starting|resuming|restarting) run |run +run \S{1,200} (?:\([^)\n]{1,200}\) )?started in /)",
+    re.M,
+)
+# Any line of the program itself, of the run, or of its state: their names are padded to ten columns.
+_MARK = re.compile(
+    rb"^(?:\x1b\[[0-9;]{0,20}m)?"
+    rb"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d (?:\xc2\xb7|\xe2\x80\xa2|\xe2\x96\xb2|\xe2\x9c\x96))"
+    rb" (?:liverl-tui  |run {9}|state {7})\S",
     re.M,
 )
 _STARTED = re.compile(r"run (?P<name>\S+) .{0,200}?started in (?P<folder>/[^;,\n]{1,400})")
@@ -70,7 +77,7 @@ class Told(NamedTuple):
 
 def is_output(sample: bytes) -> bool:
     """Whether a file with these bytes is such an output, or has one in it, as the output of a batch job."""
-    return _BEGINS.search(sample) is not None
+    return _MARK.search(sample) is not None
 
 
 def masked(data: bytes) -> bytes:
