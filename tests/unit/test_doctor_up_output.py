@@ -82,6 +82,26 @@ def test_what_others_wrote_into_the_same_file_counts(tmp_path: Path) -> None:
     assert found.evidence[0].offset == path.read_bytes().index(b"slurmstepd")
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "0: ",
+        "train-1  | ",
+        "[pod/train-0/main] ",
+        "2026-12-01T15:09:02.123456789Z stdout F ",
+        "[1,0]<stdout>:",
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_collector_s_prefix_changes_nothing(name: str, prefix: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(
+        "".join(prefix + line for line in (DATA / f"{name}.log").read_text().splitlines(keepends=True))
+    )
+    plain, found = verdict(DATA / f"{name}.log"), verdict(path)
+    assert [one.title for one in found.explanations] == [one.title for one in plain.explanations]
+
+
 def test_of_several_attempts_in_one_file_the_newest_counts(tmp_path: Path) -> None:
     path = tmp_path / "slurm-4711.out"
     failed, done = ((DATA / f"{name}.log").read_text() for name in ("failed", "done"))

@@ -15,35 +15,29 @@ from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.causes.verdict.words import short
 from liverl.diagnose.titles import point
+from liverl.logs.prefix_chain import split_prefixes
+from liverl.logs.prefixes import colourless
 
 KIND = "output of liverl-tui"
 UNTOLD = "end-not-told"  # the note that the output does not say how the run ended
-_ANSI = re.compile(rb"\x1b\[[0-9;]{0,20}m")
 # ``plain.EventLines``: in a file, and on a terminal
 _FILE = (
-    rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (?P<service>\S{1,200}) {2,}"
-    rb"(?:(?P<level>debug|warning|error): )?(?P<text>[^\n]*)"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (?P<service>\S{1,200}) {2,}"
+    r"(?:(?P<level>debug|warning|error): )?(?P<text>[^\n]*)"
 )
-_TERMINAL = (
-    rb"\d\d:\d\d:\d\d (?P<glyph>\xc2\xb7|\xe2\x80\xa2|\xe2\x96\xb2|\xe2\x9c\x96) "
-    rb"(?P<of>\S{1,200}) {2,}(?P<words>[^\n]*)"
-)
-_LINE = re.compile(rb"(?:%s|%s)$" % (_FILE, _TERMINAL))
+_TERMINAL = r"\d\d:\d\d:\d\d (?P<glyph>[·•▲✖]) (?P<of>\S{1,200}) {2,}(?P<words>[^\n]*)"
+_LINE = re.compile(f"(?:{_FILE}|{_TERMINAL})$")
 _LEVELS = {"·": "debug", "•": "info", "▲": "warning", "✖": "error"}
 # What it says before the run has events, without a time
-_BEFORE = re.compile(rb"(?:checking: |preflight \w{1,20} \()")
+_BEFORE = re.compile(r"(?:checking: |preflight \w{1,20} \()")
+_STAMP = r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d [·•▲✖]) "
 _BEGINS = re.compile(
-    rb"^(?:\x1b\[[0-9;]{0,20}m)?(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d \xe2\x80\xa2) "
-    rb"?(?:liverl-tui +(?:starting|resuming|restarting) run |run +run \S{1,200} (?:\([^)\n]{1,200}\) )?started in /)",
-    re.M,
+    rf"{_STAMP}(?:liverl-tui +(?:starting|resuming|restarting) run |run +run \S{{1,200}} "
+    r"(?:\([^)\n]{1,200}\) )?started in /)"
 )
 # Any line of the program itself, of the run, or of its state: their names are padded to ten columns.
-_MARK = re.compile(
-    rb"^(?:\x1b\[[0-9;]{0,20}m)?"
-    rb"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d (?:\xc2\xb7|\xe2\x80\xa2|\xe2\x96\xb2|\xe2\x9c\x96))"
-    rb" (?:liverl-tui  |run {9}|state {7})\S",
-    re.M,
-)
+_NAMES = ("liverl-tui  ", f"run{' ' * 9}", f"state{' ' * 7}")
+_MARK = re.compile(rf"{_STAMP}(?:{'|'.join(_NAMES)})\S")
 _STARTED = re.compile(r"run (?P<name>\S+) .{0,200}?started in (?P<folder>/[^;,\n]{1,400})")
 # The sentence of an end (``daemon.ending.summary_of``), and after it at most a word on what could not be written
 _ENDED = re.compile(r"(?P<state>done|failed|stopped)(?=: |, but |$)|(?P<asked>stopped )|ended \(exit 0\)")
@@ -77,7 +71,9 @@ class Told(NamedTuple):
 
 def is_output(sample: bytes) -> bool:
     """Whether a file with these bytes is such an output, or has one in it, as the output of a batch job."""
-    return _MARK.search(sample) is not None
+    if not any(name.encode() in sample for name in _NAMES):
+        return False
+    return any(_MARK.match(_bare(line)) is not None for line in sample.split(b"\n"))
 
 
 def masked(data: bytes) -> bytes:
@@ -89,14 +85,12 @@ def lines(data: bytes) -> Iterator[Line]:
     """Our own lines."""
     offset = 0
     for raw in data.split(b"\n"):
-        found = _LINE.match(_ANSI.sub(b"", raw).rstrip(b"\r"))
+        found = _LINE.match(_bare(raw))
         if found is not None:
-            parts = {k: v.decode("utf-8", "replace") for k, v in found.groupdict(b"").items()}
+            parts = found.groupdict("")
             level = parts["level"] or _LEVELS.get(parts["glyph"], "info")
             text = parts["text"] or parts["words"]
-            yield Line(
-                offset, parts["service"] or parts["of"], level, text, found[0].decode("utf-8", "replace")
-            )
+            yield Line(offset, parts["service"] or parts["of"], level, text, found[0])
         offset += len(raw) + 1
 
 
@@ -104,7 +98,7 @@ def told(data: bytes, path: str) -> Told:
     """What the output says of its newest attempt. ``path``: of the file, as shown."""
     own: list[Line] = []
     for line in lines(data):
-        begins = line.service in ("liverl-tui", "run") and _BEGINS.match(line.whole.encode()) is not None
+        begins = line.service in ("liverl-tui", "run") and _BEGINS.match(line.whole) is not None
         if begins and own and (line.service, own[-1].service) != ("run", "liverl-tui"):
             own = []  # another attempt, appended to the same file
         own.append(line)
@@ -148,9 +142,14 @@ def end_untold(found: Told, path: str) -> Explanation:
     )
 
 
-def _own(line: bytes) -> bool:
-    bare = _ANSI.sub(b"", line).rstrip(b"\r")
-    return _LINE.match(bare) is not None or _BEFORE.match(bare) is not None
+def _bare(raw: bytes) -> str:
+    """A line without its colours, and without what a collector of logs has put before it."""
+    return split_prefixes(colourless(raw.decode("utf-8", "replace")).rstrip("\r")).text
+
+
+def _own(raw: bytes) -> bool:
+    line = _bare(raw)
+    return _LINE.match(line) is not None or _BEFORE.match(line) is not None
 
 
 def _failure(own: list[Line], end: Line, path: str) -> Explanation:
