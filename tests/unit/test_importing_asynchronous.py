@@ -249,3 +249,4 @@ def test_a_script_whose_batch_is_refused_is_imported_without_it(tmp_path: Path) 
     found, loaded = _loaded(read_path(tmp_path / "run.sh"), tmp_path)
     assert loaded.config.training.train_batch_size == 66
     assert [note.what for note in found.not_taken] == ["training.train_batch_size: 50"]
+    assert loaded.config.algorithm.adv_estimator == "gae", "verl's default"

@@ -507,7 +507,7 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
             LOST,
             Rewards(),
             5,
-            "stopped by W",
+            "stopped by W; it had this problem: GPU 3 is gone",
         ),
         (Verdict("done", 0), ["pid 7", "pid 8"], None, LEARNT, 75, None),
     ],

@@ -1,11 +1,12 @@
-"""Rules for PPO's critic under verl, which learns what a state is worth (``algorithm.adv_estimator`` gae)."""
+"""Rules for PPO's critic under verl, which learns what a state is worth (``algorithm.adv_estimator`` gae). Whether the
+trainer's environment has the flash-attn that it needs on GPUs is a check of ``preflight.flash_attention``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from liverl.config import conditions as when
-from liverl.config.attention import CRITIC_NEEDS, has_flash_attention, with_critic
+from liverl.config.attention import CRITIC_NEEDS, with_critic
 from liverl.config.checks.ruleset import Finding, RuleSet
 from liverl.config.schema import RunConfig
 
@@ -16,7 +17,6 @@ _ENGINE, _ESTIMATOR = "training.engine", "algorithm.adv_estimator"
 
 @_rule(
     *(_ESTIMATOR, _ENGINE, "trainer.kind", "run.topology", "verl.device", "trainer.overrides"),
-    *("environments", "environment.venv_path"),
 )
 def _critic(c: RunConfig) -> Iterator[Finding]:
     if not when.our_ray(c) or not with_critic(c):
@@ -29,7 +29,3 @@ def _critic(c: RunConfig) -> Iterator[Finding]:
         yield Finding(
             _ESTIMATOR, f"{CRITIC_NEEDS}, which runs on GPUs only", value, "grpo, or verl.device cuda"
         )
-    elif has_flash_attention(c) is False:
-        words = f"{CRITIC_NEEDS}, and environment verl has none"
-        hint = "or use an environment with flash-attn: environments.verl.venv_path"
-        yield Finding(_ESTIMATOR, words, value, "grpo, or another estimator without a critic", hint)

@@ -19,7 +19,7 @@ from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.prefixes import colourless
 
 KIND = "output of liverl-tui"
-UNTOLD = "end-not-told"  # the note that the output does not say how the run ended
+UNTOLD = "output-end-not-told"  # the note that the output does not say how the run ended
 # ``plain.EventLines``: in a file, and on a terminal
 _FILE = (
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (?P<service>\S{1,200}) {2,}"
