@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -129,6 +130,7 @@ def read_logs(
         is_transcript = log.input.what == TRANSCRIPT
         listens = foreign and not is_transcript and not _BESIDE.search(log.input.what)
         if log.input.what == KIND:
+            start = max(0, size - MOST_OUTPUT)
             try:
                 found, said = _read_output(log, start, matcher)
             except OSError as error:
@@ -169,7 +171,6 @@ def _read_output(log: Log, start: int, matcher: Matcher | None) -> tuple[LogReco
     Raises:
         OSError: it cannot be read.
     """
-    start = max(start, (log.input.size or 0) - MOST_OUTPUT)
     with open_binary(log.path) as file:
         file.seek(start)
         data = file.read(MOST_OUTPUT)
@@ -177,9 +178,8 @@ def _read_output(log: Log, start: int, matcher: Matcher | None) -> tuple[LogReco
         others.seek(start)
         others.write(masked(data))
         others.flush()
-        found = read_log(others.name, log.path, start, log.zone, matcher=matcher)
-    modified = log.modified
-    return msgspec.structs.replace(found, modified=modified), told(data, log.path)
+        os.utime(others.name, (log.modified, log.modified))
+        return read_log(others.name, log.path, start, log.zone, matcher=matcher), told(data, log.path)
 
 
 def _hear_head(path: str, reader: TrainingReader) -> None:
