@@ -4,6 +4,7 @@ with real verl, vLLM, Ray and LiteLLM."""
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from liverl.causes.finding import Verdict
 from liverl.model import Event, Level
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.report import as_text
-from liverl.offline.doctor.up_output import UNTOLD, is_output, masked, told
+from liverl.offline.doctor.up_output import UNTOLD, apart, is_output, told
 from liverl_tui.cli.plain import EventLines
 
 DATA = Path(__file__).parents[1] / "data" / "up_output"
@@ -102,6 +103,26 @@ def test_a_collector_s_prefix_changes_nothing(name: str, prefix: str, tmp_path: 
     assert [one.title for one in found.explanations] == [one.title for one in plain.explanations]
 
 
+def test_an_error_of_others_beside_a_run_that_is_done_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "slurm-4711.out"
+    lost = 'Traceback (most recent call last):\n  File "/job/copy.py", line 3, in <module>\nOSError: no such share\n'
+    path.write_text((DATA / "done.log").read_text() + lost)
+    found = verdict(path).cause
+    assert found is not None and "no such share" in found.title
+
+
+def test_of_several_outputs_what_others_wrote_into_the_older_ones_is_not_judged(tmp_path: Path) -> None:
+    for name, text, at in (("old", TIME_LIMIT, 1_796_000_000), ("new", "", 1_796_140_000)):
+        path = tmp_path / f"{name}.out"
+        path.write_text((DATA / "done.log").read_text() + text)
+        os.utime(path, (at, at))
+    found = examine([tmp_path / "old.out", tmp_path / "new.out"])
+    assert found.verdict == Verdict()
+    assert [one.path[-7:] for one in found.files if "of an earlier run, not judged" in one.what] == [
+        "old.out"
+    ]
+
+
 def test_of_several_attempts_in_one_file_the_newest_counts(tmp_path: Path) -> None:
     path = tmp_path / "slurm-4711.out"
     failed, done = ((DATA / f"{name}.log").read_text() for name in ("failed", "done"))
@@ -133,7 +154,7 @@ def test_the_lines_of_a_terminal_are_read_as_those_of_a_file(terminal: bool, col
         lines.event(Event(number, 1e9 + number, "symptom", text, level, service, data))
     text = out.getvalue().encode()
     assert is_output(text)
-    found = told(text, "x.log")
+    found = told(apart(text)[1], "x.log")
     assert found.state == "failed" and found.folder == "/runs/a/b"
     assert found.cause is not None
     assert (found.cause.title, found.cause.fix) == ("trainer in step 3: boom", "defuse it")
@@ -141,7 +162,7 @@ def test_the_lines_of_a_terminal_are_read_as_those_of_a_file(terminal: bool, col
         ("late", "it is not there; nor is r2", "wait"),
         ("r1: deaf", "It does not answer", "call it"),
     ]
-    assert not masked(text).strip()
+    assert not apart(text)[0].strip()
 
 
 @pytest.mark.parametrize(
@@ -161,16 +182,16 @@ def test_the_lines_of_a_terminal_are_read_as_those_of_a_file(terminal: bool, col
 def test_what_ends_a_run(text: str, state: str) -> None:
     begin = b"2026-12-01 15:00:00  run         run a/b started in /runs/a/b\n"
     line = f"2026-12-01 15:07:46  run         {text}\n".encode()
-    assert told(begin + line, "x.log").state == state
+    assert told(apart(begin + line)[1], "x.log").state == state
     late = b"2026-12-01 15:07:47  run         warning: report.md was not written\n"
-    assert told(begin + line + late, "x.log").state == state
-    assert told(begin + line + 3 * late, "x.log").state == "", "it went on"
+    assert told(apart(begin + line + late)[1], "x.log").state == state
+    assert told(apart(begin + line + 3 * late)[1], "x.log").state == "", "it went on"
 
 
 def test_lines_of_others_stay_at_their_bytes() -> None:
     data = (DATA / "done.log").read_bytes()
     mixed = data.replace(b"\n", b"\nTraceback of others\r\n", 30)
-    left = masked(mixed)
+    left, _ = apart(mixed)
     assert len(left) == len(mixed) and left.count(b"Traceback of others") == 30
     assert left.index(b"Traceback") == mixed.index(b"Traceback")
     assert set(left.replace(b"Traceback of others\r", b"")) <= set(b" \n")

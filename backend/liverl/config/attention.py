@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from liverl.config.schema import RunConfig
-from liverl.config.sizing import bare_key, override
+from liverl.config.sizing import bare_key, override, override_is_true
 
 REMOVE_PADDING = "actor_rollout_ref.model.use_remove_padding"
 DEFAULT_SP_SIZE = 4  # of config/default.yaml, which is LiveRL's
@@ -36,11 +36,11 @@ def without_flash_attention(config: RunConfig) -> bool:
 
 def with_critic(config: RunConfig) -> bool:
     """Whether verl trains a critic: with the estimator gae, unless its overrides decide."""
-    given = override(config, _CRITIC)
+    given = override_is_true(config, _CRITIC)
     if given is None:
         estimator = override(config, "algorithm.adv_estimator") or config.algorithm.adv_estimator
         return str(estimator) == GAE
-    return str(given).lower() == "true"
+    return given
 
 
 def overridden(config: RunConfig) -> bool:

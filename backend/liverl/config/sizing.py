@@ -56,6 +56,12 @@ def override(config: RunConfig, key: str) -> Any:
     return next((v for k, v in config.trainer.overrides.items() if bare_key(k) == key), None)
 
 
+def override_is_true(config: RunConfig, key: str) -> bool | None:
+    """Whether ``trainer.overrides`` sets a Hydra key to true; None if it is not there."""
+    value = override(config, key)
+    return None if value is None else str(value).lower() == "true"
+
+
 def _number(config: RunConfig, key: str, otherwise: int) -> int:
     value = override(config, key)
     if value is None:
@@ -121,7 +127,7 @@ def replica_gpus(config: RunConfig) -> int:
     """
     tensor = _number(config, f"{_ROLLOUT}.tensor_model_parallel_size", config.vllm.gen_tp)
     split = f"{_ROLLOUT}.disaggregation"
-    if str(override(config, f"{split}.enabled")).lower() == "true":
+    if override_is_true(config, f"{split}.enabled"):
         decode = _number(config, f"{split}.decode_tensor_model_parallel_size", tensor)
         tensor *= _number(config, f"{split}.prefill_replicas", 1)
         tensor += decode * _number(config, f"{split}.decode_replicas", 1)

@@ -58,7 +58,7 @@ class StateWriter:
         ``unreached``: targets of notifications. ``stacks``: saves those of processes that hang.
         ``stopped``: whether the run ends because somebody stops it."""
         self._stopped = stopped
-        self._stood: tuple[Symptom, ...] | None = None  # when the run began to stop
+        self._stood: tuple[Symptom, ...] | None = None  # the problems that it had when it began to stop
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
@@ -99,10 +99,7 @@ class StateWriter:
         if not self._stood or not self._stopped():
             return newest
         seen = {one.id for one in newest}
-        return (
-            *newest,
-            *(s for s in self._stood if s.severity != "info" and s.id not in seen and not is_end(s.id)),
-        )
+        return (*newest, *(one for one in self._stood if one.id not in seen))
 
     @property
     def diagnosis(self) -> Symptom | None:
@@ -174,7 +171,8 @@ class StateWriter:
     async def _diagnose(self) -> Snapshot:
         snapshot, supervisor = self._present(), self._supervisor
         if self._stood is None and supervisor.stopping:
-            self._stood = self._diagnosis.symptoms
+            was = self._diagnosis.symptoms
+            self._stood = tuple(s for s in was if s.severity != "info" and not is_end(s.id))
         down = [s for s in snapshot.services if s.state in _DOWN]
         for service in down:
             await self._find_cause(service)

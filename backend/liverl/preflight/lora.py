@@ -26,7 +26,7 @@ def checks(config: RunConfig) -> Iterator[Check]:
     if rank is None or config.verl.device != "cuda" or config.training.engine != "fsdp":
         return
     strategy = _given(config, STRATEGY) or "fsdp"
-    if _given(config, MERGE) == "true":
+    if sizing.override_is_true(config, MERGE):
         yield Check(NAME, "ok", f"{MERGE} is true: verl merges the adapter into the weights that it sends")
     elif strategy == "fsdp":
         yield Check(

@@ -35,7 +35,7 @@ def with_neighbours(found: Explanation, text: str) -> Explanation:
     listed = ", ".join(f"process {pid} held {_words(size)}" for pid, size in others[:3])
     if own is None:
         return replace(found, cause=f"{found.cause} On this GPU {listed}{_itself(others, text)}.")
-    if not _had_most(text):
+    if not _had_most(others, own, text):
         return replace(found, cause=f"{found.cause} On the same GPU {listed}.")
     pid = others[0][0]
     cause = (
@@ -45,18 +45,17 @@ def with_neighbours(found: Explanation, text: str) -> Explanation:
         f"See what process {pid} is (ps -fp {pid}): end it if it is a leftover of yours, or take another GPU. "
         f"If it belongs to this run: {found.fix}"
     )
-    return replace(
-        found, cause=cause, fix=fix, patch={}
-    )  # it may be another's, whom no setting of ours moves
+    # It may be another's process, which no setting of the run moves.
+    return replace(found, cause=cause, fix=fix, patch={})
 
 
 def without_blame(found: Cause, outsiders: Collection[int]) -> Cause | None:
-    """``found``, of memory of a GPU that was short, told as another's fault: where the largest process that torch names
-    beside the one that asked had most of the memory, and is one of ``outsiders``, pids that are not of the run. Then no
-    setting of the run mends it. None for any other."""
+    """``found``, of a GPU whose memory was short, as the fault of a process that is not of the run: no setting of the
+    run mends it. None where torch does not show that: the others had less, or the largest of them is none of
+    ``outsiders``, the pids that are not of the run."""
     text = " ".join(one.text for one in found.evidence)
-    others = _others(text)
-    if not others or _OWN.search(text) is None or not _had_most(text) or int(others[0][0]) not in outsiders:
+    others, own = _others(text), _OWN.search(text)
+    if not others or own is None or not _had_most(others, own, text) or int(others[0][0]) not in outsiders:
         return None
     pid, size = others[0]
     return replace(
@@ -70,20 +69,17 @@ def without_blame(found: Cause, outsiders: Collection[int]) -> Cause | None:
 
 
 def _others(text: str) -> list[tuple[str, float]]:
-    """The processes that torch names beside the one that asked, with their bytes, the most first."""
+    """The other processes that torch lists on the GPU, each with its bytes, the largest first."""
     sizes: dict[str, float] = {}
     for one in _OTHER.finditer(text):
         sizes[one["pid"]] = max(_bytes(one), sizes.get(one["pid"], 0.0))
     return sorted(sizes.items(), key=lambda one: -one[1])
 
 
-def _had_most(text: str) -> bool:
+def _had_most(others: list[tuple[str, float]], own: re.Match[str], text: str) -> bool:
     """Whether the others held at least half of the GPU, or more than the process that asked."""
-    own, total = _OWN.search(text), _TOTAL.search(text)
-    held = sum(size for _, size in _others(text))
-    return held > (0.0 if own is None else _bytes(own)) or (
-        total is not None and held >= _MOST * _bytes(total)
-    )
+    held, total = sum(size for _, size in others), _TOTAL.search(text)
+    return held > _bytes(own) or (total is not None and held >= _MOST * _bytes(total))
 
 
 def _itself(listed: list[tuple[str, float]], text: str) -> str:

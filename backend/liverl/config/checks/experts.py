@@ -8,7 +8,7 @@ from liverl.config import conditions as when
 from liverl.config.attention import REMOVE_PADDING, overridden, without_flash_attention
 from liverl.config.checks.ruleset import Finding, RuleSet
 from liverl.config.schema import RunConfig
-from liverl.config.sizing import override
+from liverl.config.sizing import override, override_is_true
 from liverl.config.trainer_mode import fully_async
 
 RULES = RuleSet()
@@ -49,8 +49,8 @@ def _replay(c: RunConfig) -> Iterator[Finding]:
 
 
 def _bypasses(c: RunConfig) -> bool:
-    given = override(c, BYPASS)
-    return fully_async(c) if given is None else str(given).lower() == "true"
+    given = override_is_true(c, BYPASS)
+    return fully_async(c) if given is None else given
 
 
 def _padded(c: RunConfig) -> bool:

@@ -96,11 +96,6 @@ def examine(
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, matcher, foreign=run is None)
     words: dict[str, str] = {}
-    outputs = sorted(reading.outputs, key=lambda one: one[0].over)
-    older = {
-        log.path: f"{reading.remarks.get(log.path, '')}; of an earlier run, not judged"
-        for log, _ in outputs[:-1]
-    }
     again: tuple[Recovery, ...] = ()
     if run is not None:
         progress(f"applying the rules of a live run: {run.path}")
@@ -117,7 +112,7 @@ def examine(
     unlooked: list[str] = []
     failed = [one for read in trials for one in failures(read, progress, unlooked.append, matcher)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
-    files = as_files(inputs, found, reading.remarks | words | older, reading.unread)
+    files = as_files(inputs, found, reading.remarks | words, reading.unread)
     hung, unread = of_stacks(files)
     unruled = [f"the run's own rules, which cannot be used ({why})" for why in problems]
     missed = [
@@ -139,8 +134,8 @@ def examine(
     verdict = with_removed(verdict, removed_of(run) if run is not None else ())
     if run is None:
         verdict = _for_others(verdict)
-        if outputs:
-            verdict = with_output(verdict, outputs[-1][1])
+        if reading.outputs:
+            verdict = with_output(verdict, reading.outputs[-1][1])
     elif (plan := plan_of(run.path)) is not None:
         never = (*(() if plan.may_use_ray else (RAY.id,)), *((GPU.id,) if plan.cpus else ()))
         guesses = tuple(one for one in verdict.guesses if one.id not in never)
@@ -152,9 +147,8 @@ def examine(
     passed = errors_passed(reading.records, verdict, matcher)
     untold = ends_untold(reading.records, verdict, matcher)
     named = errors_named(reading.records, verdict)
-    open_end = (
-        end_untold(outputs[-1][1], outputs[-1][0].path) if outputs and not outputs[-1][1].state else None
-    )
+    newest = reading.outputs[-1] if reading.outputs else None
+    open_end = end_untold(newest[1], newest[0].path) if newest is not None and not newest[1].state else None
     quoted = [one for one in (passed, untold, named, open_end) if one is not None]
     of_ray = (
         None if run is not None or verdict.explanations else only_of_ray(log.log for log in reading.records)

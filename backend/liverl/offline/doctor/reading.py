@@ -24,7 +24,7 @@ from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.silence import engine_stuck, hang, tail_of
 from liverl.offline.doctor.training import Training, TrainingReader, joined
-from liverl.offline.doctor.up_output import KIND, Told, masked, told
+from liverl.offline.doctor.up_output import KIND, Told, apart, told
 from liverl.util.regular_file import open_binary
 
 GROWS_S = 60.0  # seconds for which a log must not have grown
@@ -39,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True):
     """``records``: of each log that could be read; ``logs``: what those say that may be of the training; ``remarks``:
     of a log, by its path, what is to be said of how it was read; ``unread``: of one that could not be, why;
     ``left_out``: what was not read of the others, in words; ``outputs``: what outputs of `liverl-tui up` say of their
-    runs.
+    runs, the newest, which alone is judged, last.
     """
 
     records: tuple[LogRecords, ...] = ()
@@ -162,7 +162,11 @@ def read_logs(
         if found.left_out:
             remark += f"; of its warnings and errors {found.left_out} in the middle were left out"
         remarks[log.path] = remark
-    return Reading(tuple(records), tuple(read), remarks, unread, tuple(left_out), tuple(outputs))
+    outputs.sort(key=lambda one: one[0].over)
+    older = {log.path for log, _ in outputs[:-1]}
+    remarks |= {path: f"{remarks.get(path, '')}; of an earlier run, not judged" for path in older}
+    judged = tuple(one for one in records if one.log not in older)
+    return Reading(judged, tuple(read), remarks, unread, tuple(left_out), tuple(outputs))
 
 
 def _read_output(log: Log, start: int, matcher: Matcher | None) -> tuple[LogRecords, Told]:
@@ -173,13 +177,13 @@ def _read_output(log: Log, start: int, matcher: Matcher | None) -> tuple[LogReco
     """
     with open_binary(log.path) as file:
         file.seek(start)
-        data = file.read(MOST_OUTPUT)
+        left, own = apart(file.read(MOST_OUTPUT))
     with tempfile.NamedTemporaryFile(prefix="liverl-doctor-") as others:
         others.seek(start)
-        others.write(masked(data))
+        others.write(left)
         others.flush()
         os.utime(others.name, (log.modified, log.modified))
-        return read_log(others.name, log.path, start, log.zone, matcher=matcher), told(data, log.path)
+        return read_log(others.name, log.path, start, log.zone, matcher=matcher), told(own, log.path)
 
 
 def _hear_head(path: str, reader: TrainingReader) -> None:

@@ -2,17 +2,16 @@
 run's own account of its course and its end. Pure.
 
 Its lines quote what services and components have said, also of what went well again. They are no lines of a log in
-which the catalogue of causes looks for errors: ``masked`` leaves only what others have written into the same file.
+which the catalogue of causes looks for errors: ``apart`` leaves only what others have written into the same file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from liverl.causes.finding import Evidence, Explanation, Verdict
-from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.causes.verdict.words import short
 from liverl.diagnose.titles import point
 from liverl.logs.prefix_chain import split_prefixes
@@ -32,13 +31,13 @@ _LEVELS = {"·": "debug", "•": "info", "▲": "warning", "✖": "error"}
 _BEFORE = re.compile(r"(?:checking: |preflight \w{1,20} \()")
 _STAMP = r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d |\d\d:\d\d:\d\d [·•▲✖]) "
 _BEGINS = re.compile(
-    rf"{_STAMP}(?:liverl-tui +(?:starting|resuming|restarting) run |run +run \S{{1,200}} "
+    rf"{_STAMP}(?:liverl-tui +(?:starting|resuming) run |run +run \S{{1,200}} "
     r"(?:\([^)\n]{1,200}\) )?started in /)"
 )
 # Any line of the program itself, of the run, or of its state: their names are padded to ten columns.
 _NAMES = ("liverl-tui  ", f"run{' ' * 9}", f"state{' ' * 7}")
 _MARK = re.compile(rf"{_STAMP}(?:{'|'.join(_NAMES)})\S")
-_STARTED = re.compile(r"run (?P<name>\S+) .{0,200}?started in (?P<folder>/[^;,\n]{1,400})")
+_STARTED = re.compile(r"run \S+ .{0,200}?started in (?P<folder>/[^;,\n]{1,400})")
 # The sentence of an end (``daemon.ending.summary_of``), and after it at most a word on what could not be written
 _ENDED = re.compile(r"(?P<state>done|failed|stopped)(?=: |, but |$)|(?P<asked>stopped )|ended \(exit 0\)")
 _AFTER = 2  # lines of the run
@@ -76,28 +75,30 @@ def is_output(sample: bytes) -> bool:
     return any(_MARK.match(_bare(line)) is not None for line in sample.split(b"\n"))
 
 
-def masked(data: bytes) -> bytes:
-    """``data`` with blanks in place of our own lines: every other line stays at its byte."""
-    return b"\n".join(b" " * len(line) if _own(line) else line for line in data.split(b"\n"))
-
-
-def lines(data: bytes) -> Iterator[Line]:
-    """Our own lines."""
+def apart(data: bytes) -> tuple[bytes, list[Line]]:
+    """What others have written, with blanks in place of our own lines, so that each of theirs stays at its byte; and
+    our own lines."""
+    others: list[bytes] = []
+    own: list[Line] = []
     offset = 0
     for raw in data.split(b"\n"):
-        found = _LINE.match(_bare(raw))
+        line = _bare(raw)
+        found = _LINE.match(line)
         if found is not None:
             parts = found.groupdict("")
             level = parts["level"] or _LEVELS.get(parts["glyph"], "info")
             text = parts["text"] or parts["words"]
-            yield Line(offset, parts["service"] or parts["of"], level, text, found[0])
+            own.append(Line(offset, parts["service"] or parts["of"], level, text, found[0]))
+        is_own = found is not None or _BEFORE.match(line) is not None
+        others.append(b" " * len(raw) if is_own else raw)
         offset += len(raw) + 1
+    return b"\n".join(others), own
 
 
-def told(data: bytes, path: str) -> Told:
-    """What the output says of its newest attempt. ``path``: of the file, as shown."""
+def told(lines: Iterable[Line], path: str) -> Told:
+    """What our own ``lines`` of an output say of its newest attempt. ``path``: of the file, as shown."""
     own: list[Line] = []
-    for line in lines(data):
+    for line in lines:
         begins = line.service in ("liverl-tui", "run") and _BEGINS.match(line.whole) is not None
         if begins and own and (line.service, own[-1].service) != ("run", "liverl-tui"):
             own = []  # another attempt, appended to the same file
@@ -118,13 +119,11 @@ def told(data: bytes, path: str) -> Told:
 
 def with_output(verdict: Verdict, found: Told) -> Verdict:
     """``verdict`` on what others have written into the file, with what the run says of itself: it saw its services,
-    their logs and the trials. Of a run that is done, errors of others beside it are no cause."""
+    their logs and the trials."""
+    if found.cause is None:
+        return Verdict(verdict.cause, verdict.guesses, (*found.symptoms, *verdict.symptoms))
     others = () if verdict.cause is None else (verdict.cause,)
-    if found.cause is not None:
-        return Verdict(found.cause, (), (*found.symptoms, *others, *verdict.symptoms))
-    if found.state == "done" and verdict.cause is not None and verdict.cause.id in UNEXPLAINED:
-        return Verdict(None, (), (*found.symptoms, *verdict.symptoms))
-    return Verdict(verdict.cause, verdict.guesses, (*found.symptoms, *verdict.symptoms))
+    return Verdict(found.cause, (), (*found.symptoms, *others, *verdict.symptoms))
 
 
 def end_untold(found: Told, path: str) -> Explanation:
@@ -145,11 +144,6 @@ def end_untold(found: Told, path: str) -> Explanation:
 def _bare(raw: bytes) -> str:
     """A line without its colours, and without what a collector of logs has put before it."""
     return split_prefixes(colourless(raw.decode("utf-8", "replace")).rstrip("\r")).text
-
-
-def _own(raw: bytes) -> bool:
-    line = _bare(raw)
-    return _LINE.match(line) is not None or _BEFORE.match(line) is not None
 
 
 def _failure(own: list[Line], end: Line, path: str) -> Explanation:
